@@ -136,7 +136,7 @@ gpuserve_status gsv_rows_classify(struct gsv_rows *rows, uint32_t score)
     return st;
 }
 
-/* ------------------------------------------------------------------------------------- sparse */
+/* --------------------------------------------------------------------------------------- sparse */
 
 /* The rows that the decoder reads: norm(activation(transform(hidden))), or hidden. */
 static gpuserve_status transform(const struct gsv_rows *rows, const void **out)

@@ -113,8 +113,7 @@ static gpuserve_status add_norm(const struct run *run, void *out, const void *in
     return run->net->backend->add_norm(run->stream, &op);
 }
 
-/* ------------------------------------------------------------------------------------- embeddings
- */
+/* ----------------------------------------------------------------------------------- embeddings */
 
 static gpuserve_status embed(const struct run *run, void *out, bool normalize,
                              const struct gpuserve_linear *reader)
@@ -181,8 +180,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- layers
- */
+/* --------------------------------------------------------------------------------------- layers */
 
 /* RMSNorm of the query and key heads, and rotary positions. */
 static gpuserve_status rotate(const struct run *run, const struct gsv_layer *layer, bool is_local)

@@ -21,7 +21,7 @@
 #define DEFAULT_NAME "head.safetensors"
 #define SUFFIX ".safetensors"
 
-/* ----------------------------------------------------------------------------------- tensors */
+/* -------------------------------------------------------------------------------------- tensors */
 
 static bool find_layer(struct gsv_head *head, const char *prefix)
 {
@@ -59,7 +59,7 @@ static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------------- description */
+/* ---------------------------------------------------------------------------------- description */
 
 /* Read the string of `key` from the metadata, else from the JSON file; *value is unchanged if
  * neither has it. */
@@ -175,7 +175,7 @@ static gpuserve_status read_sibling(struct gsv_json_value **json, const struct g
     return gsv_read_optional_json(json, dir, "", sibling, error);
 }
 
-/* ------------------------------------------------------------------------------------ opening */
+/* -------------------------------------------------------------------------------------- opening */
 
 static gpuserve_status open_in(struct gsv_head *head, const struct gsv_dir *dir, const char *name,
                                gpuserve_error *error)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------- Dense, classifiers */
+/* --------------------------------------------------------------------------- Dense, classifiers */
 
 static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_error *error)
 {

@@ -179,7 +179,7 @@ static void end_exact(struct mixer *m)
     m->exact_weights = NULL;
 }
 
-/* ------------------------------------------------------------------------------ full precision */
+/* ------------------------------------------------------------------------------- full precision */
 
 static gpuserve_status make_exact(struct mixer *m, int32_t index, char *memory,
                                   struct gpuserve_linear **linear, gpuserve_error *error)

@@ -25,7 +25,7 @@
 #define MAX_PROMPTS 1000
 #define MAX_TOKENS (1 << 20)
 
-/* ----------------------------------------------------------------------------------- pooling */
+/* -------------------------------------------------------------------------------------- pooling */
 
 /* In the order in which sentence-transformers concatenates them. */
 static const struct {
@@ -108,7 +108,7 @@ gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------------------- Dense */
+/* ---------------------------------------------------------------------------------------- Dense */
 
 /* "torch.nn.modules.activation.Tanh" -> "Tanh" */
 static const char *last_word(const char *path)
@@ -164,7 +164,7 @@ gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_js
     return st;
 }
 
-/* ----------------------------------------------------------------------------------- modules */
+/* -------------------------------------------------------------------------------------- modules */
 
 static gpuserve_status fail_nomem(const struct gsv_dir *dir, gpuserve_error *error)
 {
@@ -348,7 +348,7 @@ static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_
     return st;
 }
 
-/* -------------------------------------------------------------------------------- max_tokens */
+/* ----------------------------------------------------------------------------------- max_tokens */
 
 /* The same file has a different name for each transformer type. */
 static const char *const limit_files[] = {
@@ -409,7 +409,7 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
     return modules->max_tokens ? st : read_tokenizer_limit(modules, dir, error);
 }
 
-/* ----------------------------------------------------------------------------------- prompts */
+/* -------------------------------------------------------------------------------------- prompts */
 
 static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const struct gsv_json_value *prompts, gpuserve_error *error)

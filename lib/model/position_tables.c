@@ -28,8 +28,7 @@ static gpuserve_status write_floats(const struct gsv_net *net, size_t item, cons
                                       error);
 }
 
-/* --------------------------------------------------------------------------------------- buckets
- */
+/* -------------------------------------------------------------------------------------- buckets */
 
 /* The bucket of a distance (key - query) as in T5 and MPNet: half of the buckets for each
  * direction, exact for small distances, logarithmic up to max_distance for large ones. */
@@ -75,8 +74,7 @@ static gpuserve_status load_relative(const struct gsv_net *net, struct gsv_reade
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------- ALiBi
- */
+/* ---------------------------------------------------------------------------------------- ALiBi */
 
 /* Slopes 2^(-8 i / n) for a power of two n of heads; the further ones of another number are every
  * second slope of the next power of two. */
@@ -109,8 +107,7 @@ static gpuserve_status load_alibi(const struct gsv_net *net, size_t index, gpuse
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- rotary
- */
+/* --------------------------------------------------------------------------------------- rotary */
 
 /* The angle is rounded to float32, as in transformers. */
 static gpuserve_status load_rotary(const struct gsv_net *net, size_t index, gpuserve_error *error)
@@ -138,8 +135,7 @@ static gpuserve_status load_rotary(const struct gsv_net *net, size_t index, gpus
     return st;
 }
 
-/* ---------------------------------------------------------------------------------- disentangled
- */
+/* --------------------------------------------------------------------------------- disentangled */
 
 /* DeBERTa v2's make_log_bucket_position(): exact up to half of the buckets, then logarithmic. */
 static int32_t log_bucket(int32_t distance, const struct gsv_relative *relative)

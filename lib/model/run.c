@@ -122,7 +122,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
     }
 }
 
-/* -------------------------------------------------------------------------------- pooled rows */
+/* ---------------------------------------------------------------------------------- pooled rows */
 
 static float *other_buffer(const struct gsv_rows *rows)
 {
@@ -270,7 +270,7 @@ gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool n
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- run */
+/* ------------------------------------------------------------------------------------------ run */
 
 #define HIDDEN_GIVEN (UINT64_C(1) << 63) /* flag of a program without the encoder */
 

@@ -36,7 +36,7 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
     return &spec->facts;
 }
 
-/* -------------------------------------------------------------------------------------- files */
+/* ---------------------------------------------------------------------------------------- files */
 
 static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *dir,
                                   const char *head, gpuserve_error *error)
@@ -57,7 +57,13 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
     return st;
 }
 
-/* -------------------------------------------------------------------------------------- facts */
+/* ---------------------------------------------------------------------------------------- facts */
+
+static void lower_limit(int32_t *limit, int32_t other)
+{
+    if (other > 0 && other < *limit)
+        *limit = other;
+}
 
 static void set_encoder_facts(struct gsv_spec *spec)
 {
@@ -76,9 +82,9 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->first_position = config->first_position;
     facts->type_vocab_size = config->type_vocab_size;
     facts->max_tokens = config->max_positions - config->first_position;
+    lower_limit(&facts->max_tokens, config->token_limit);
     for (int32_t i = 0; i < 2; i++)
-        if (config->rotary[i].max_positions && config->rotary[i].max_positions < facts->max_tokens)
-            facts->max_tokens = config->rotary[i].max_positions;
+        lower_limit(&facts->max_tokens, config->rotary[i].token_limit);
     if (modules->max_tokens &&
         (modules->max_tokens < facts->max_tokens || config->family->unbounded))
         facts->max_tokens = modules->max_tokens;
@@ -235,7 +241,7 @@ static void set_count_facts(struct gsv_spec *spec)
     }
 }
 
-/* ------------------------------------------------------------------------------------ loading */
+/* -------------------------------------------------------------------------------------- loading */
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {

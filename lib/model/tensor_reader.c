@@ -22,7 +22,7 @@ size_t gsv_piece_count(const struct gsv_tensor *tensor)
     return ((size_t)tensor->count + GSV_PIECE_ELEMENTS - 1) / GSV_PIECE_ELEMENTS;
 }
 
-/* ------------------------------------------------------------------------------------- hashes */
+/* --------------------------------------------------------------------------------------- hashes */
 
 /* Tensor 0 to 5 of an item: weights, then biases. An absent tensor has count 0. */
 static const struct gsv_tensor *tensor_at(const struct gsv_weight *item, size_t i)
@@ -168,7 +168,7 @@ void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *s
     digest[1] = hash.low64;
 }
 
-/* ------------------------------------------------------------------------------------- reader */
+/* --------------------------------------------------------------------------------------- reader */
 
 gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec *spec,
                                 struct gsv_hashes *hashes, gpuserve_error *error)

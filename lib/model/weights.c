@@ -42,7 +42,7 @@ struct loader {
     gpuserve_error error;
 };
 
-/* --------------------------------------------------------------------------------------- jobs */
+/* ----------------------------------------------------------------------------------------- jobs */
 
 static bool smooths(const struct gsv_net *net, const struct gsv_net_options *options)
 {
@@ -154,7 +154,7 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
     }
 }
 
-/* ------------------------------------------------------------------------------------ threads */
+/* -------------------------------------------------------------------------------------- threads */
 
 static void note_failure(struct loader *loader, size_t job, gpuserve_status st,
                          const gpuserve_error *error)
@@ -218,7 +218,7 @@ static void work_off_together(struct loader *loader, int32_t n_threads)
         pthread_join(threads[--n], NULL);
 }
 
-/* ---------------------------------------------------------------------------------------- net */
+/* ------------------------------------------------------------------------------------------ net */
 
 static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 {

@@ -138,7 +138,7 @@ static uint16_t *words_at(const struct matmul_job *job, size_t offset)
     return (uint16_t *)(void *)(job->scratch + offset);
 }
 
-/* ------------------------------------------------------------------------------------- packing */
+/* -------------------------------------------------------------------------------------- packing */
 
 /* Row i of op(B) * alpha, columns [column, column + width), zeros past the end. */
 static void read_row(const struct gpuserve_op_matmul *op, int64_t i, int64_t column, int32_t width,
@@ -224,7 +224,7 @@ static void pack_rows(void *job_, int32_t thread, int32_t task)
     }
 }
 
-/* ----------------------------------------------------------------------------------- computing */
+/* ------------------------------------------------------------------------------------ computing */
 
 /* Multiplies C by beta before the first chunk is added. */
 static void scale_rows(const struct gpuserve_op_matmul *op, const struct gsv_span *span,

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* -------------------------------------------------------------------------------------- rotate */
+/* --------------------------------------------------------------------------------------- rotate */
 
 static void norm_head(float *head, const float *gamma, int32_t size, float eps)
 {
@@ -82,7 +82,7 @@ void GSV_VARIANT(gsv_rotate)(const struct gpuserve_op_rotate *op, int32_t row, i
     }
 }
 
-/* ----------------------------------------------------------------------------------------- glu */
+/* ------------------------------------------------------------------------------------------ glu */
 
 GSV_INLINE void glu_row(const float *in, float *out, int32_t cols, int32_t activation)
 {
@@ -116,7 +116,7 @@ void GSV_VARIANT(gsv_glu)(const struct gpuserve_op_glu *op, int32_t row, int32_t
                    (float *)op->out + (size_t)row * (size_t)op->out_ld, op->cols, op->activation);
 }
 
-/* -------------------------------------------------------------------------- mixture of experts */
+/* --------------------------------------------------------------------------- mixture of experts */
 
 /* All ones for the experts of a vector that belong to the `top_k` largest of a row: those after
  * fewer than `top_k` others, by logit, then by number. */

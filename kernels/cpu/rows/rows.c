@@ -10,7 +10,7 @@
 
 #define MIN_NORM 1e-12f
 
-/* -------------------------------------------------------------------------------------- norms */
+/* ---------------------------------------------------------------------------------------- norms */
 
 struct norm {
     const float *gamma, *beta; /* NULL: ones, zeros */
@@ -134,7 +134,7 @@ void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t ro
     }
 }
 
-/* ------------------------------------------------------------------- pooling and normalization */
+/* -------------------------------------------------------------------- pooling and normalization */
 
 static void multiply_row(float *row, int32_t cols, float factor)
 {
@@ -227,7 +227,7 @@ void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, 
         normalize_row(op->data + (size_t)row * (size_t)op->ld, op->cols);
 }
 
-/* --------------------------------------------------------------------------------- activations */
+/* ---------------------------------------------------------------------------------- activations */
 
 static void softmax_row(float *row, int32_t cols)
 {

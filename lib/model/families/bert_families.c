@@ -1,5 +1,5 @@
 /*
- * bert_families.c - families with learned positions: BERT and its descendants, and DeBERTa.
+ * bert_families.c - families with learned positions: BERT and its descendants.
  *
  * Names and defaults are those of transformers' configuration and modeling files.
  */
@@ -47,17 +47,6 @@ static const struct gsv_config_keys distilbert_keys = {
     .eps = "layer_norm_eps",
     .max_positions = "max_position_embeddings",
 };
-static const struct gsv_config_keys deberta_keys = {
-    .hidden_size = "hidden_size",
-    .n_layers = "num_hidden_layers",
-    .n_heads = "num_attention_heads",
-    .intermediate_size = "intermediate_size",
-    .activation = "hidden_act",
-    .eps = "layer_norm_eps",
-    .max_positions = "max_position_embeddings",
-    .embedding_size = "embedding_size",
-    .head_size = "attention_head_size",
-};
 
 #define BERT_WORDS                                                                      \
     .word = "embeddings.word_embeddings", .position = "embeddings.position_embeddings", \
@@ -85,7 +74,7 @@ static const struct gsv_classifier_names roberta_classifier = {
     .activation = GPUSERVE_ACT_TANH,
     .output = "classifier.out_proj",
 };
-static const struct gsv_masked_names bert_masked = {
+const struct gsv_masked_names gsv_bert_masked = {
     .transform = "cls.predictions.transform.dense",
     .norm = "cls.predictions.transform.LayerNorm",
     .decoder = "cls.predictions.decoder",
@@ -128,8 +117,7 @@ static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_
                            error);
 }
 
-/* ----------------------------------------------------------------------- MPNet, DistilBERT, ALBERT
- */
+/* -------------------------------------------------------------------- MPNet, DistilBERT, ALBERT */
 
 static const struct gsv_tensor_names mpnet_names = {
     .word = "embeddings.word_embeddings",
@@ -224,8 +212,7 @@ static gpuserve_status read_albert(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
-/* ------------------------------------------------------------------------ ELECTRA, ERNIE, RemBERT
- */
+/* ---------------------------------------------------------------------- ELECTRA, ERNIE, RemBERT */
 
 static const struct gsv_tensor_names electra_names = {
     BERT_EMBEDDINGS,
@@ -270,8 +257,40 @@ static const struct gsv_masked_names rembert_masked = {
     .activation = -1,
 };
 
-/* -------------------------------------------------------------------------------- pre-norm stacks
- */
+/* -------------------------------------------------------------------------------------- BigBird */
+
+static const struct gsv_classifier_names big_bird_classifier = {
+    .dense = "classifier.dense",
+    .activation = -1,
+    .output = "classifier.out_proj",
+};
+
+/* BigBird attends to all tokens of short texts, with block_sparse attention too; longer texts are
+ * not supported. */
+static gpuserve_status read_big_bird(struct gsv_config *config, const struct gsv_json_value *json,
+                                     gpuserve_error *error)
+{
+    const char *kind = "block_sparse";
+    int32_t block = 64, random = 3;
+    bool has_bias = true, rescale = false;
+    gpuserve_status st = gsv_json_string(json, "attention_type", FILE_NAME, &kind, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "block_size", 1 << 10, &block, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "num_random_blocks", 1 << 8, &random, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "use_bias", FILE_NAME, &has_bias, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "rescale_embeddings", FILE_NAME, &rescale, error);
+    if (strcmp(kind, "original_full") != 0)
+        config->token_limit = (5 + 2 * random) * block;
+    config->qkv_bias = has_bias ? GSV_REQUIRED : GSV_ABSENT;
+    config->word_scale = rescale ? 1.0f / gsv_inverse_root(config->hidden_size) : 0.0f;
+    return st;
+}
+
+/* ------------------------------------------------------------------------------ pre-norm stacks */
 
 static const struct gsv_tensor_names megatron_names = {
     BERT_WORDS,
@@ -295,141 +314,7 @@ static const struct gsv_tensor_names roberta_xl_names = {
     .final_norm = "encoder.LayerNorm",
 };
 
-/* ---------------------------------------------------------------------------------------- DeBERTa
- */
-
-static const struct gsv_tensor_names deberta_names = {
-    BERT_EMBEDDINGS,
-    .projection = "embeddings.embed_proj",
-    .relative = "encoder.rel_embeddings",
-    .layer = "encoder.layer.%d.",
-    .qkv = "attention.self.in_proj",
-    .out = "attention.output.dense",
-    .norm_after_attention = "attention.output.LayerNorm",
-    .ffn_in = "intermediate.dense",
-    .ffn_out = "output.dense",
-    .norm_after_ffn = "output.LayerNorm",
-};
-static const struct gsv_tensor_names deberta_v2_names = {
-    BERT_EMBEDDINGS,
-    .projection = "embeddings.embed_proj",
-    .relative = "encoder.rel_embeddings",
-    .layer = "encoder.layer.%d.",
-    .query = "attention.self.query_proj",
-    .key = "attention.self.key_proj",
-    .value = "attention.self.value_proj",
-    .out = "attention.output.dense",
-    .norm_after_attention = "attention.output.LayerNorm",
-    .ffn_in = "intermediate.dense",
-    .ffn_out = "output.dense",
-    .norm_after_ffn = "output.LayerNorm",
-};
-static const struct gsv_classifier_names deberta_classifier = {
-    .dense = "pooler.dense",
-    .activation = GPUSERVE_ACT_GELU,
-    .output = "classifier",
-};
-
-/* "c2p|p2c", or a list of the two. */
-static void read_terms(struct gsv_relative *relative, const struct gsv_json_value *json)
-{
-    const struct gsv_json_value *terms = gsv_json_member(json, "pos_att_type");
-    const char *text = gsv_json_get_string(terms);
-
-    for (size_t i = 0; text || i < gsv_json_count(terms); i++) {
-        const char *term = text ? text : gsv_json_get_string(gsv_json_at(terms, i));
-
-        if (term && strstr(term, "c2p"))
-            relative->content_to_position = true;
-        if (term && strstr(term, "p2c"))
-            relative->position_to_content = true;
-        if (text)
-            break;
-    }
-}
-
-static gpuserve_status read_distances(struct gsv_config *config, const struct gsv_json_value *json,
-                                      gpuserve_error *error)
-{
-    struct gsv_relative *relative = &config->relative;
-    int64_t span = -1, buckets = -1;
-    gpuserve_status st =
-        gsv_json_int(json, "max_relative_positions", FILE_NAME, -1, 1 << 16, &span, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "position_buckets", FILE_NAME, -1, 1 << 15, &buckets, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    if (span < 1)
-        span = config->max_positions;
-    if (span > 1 << 16)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        FILE_NAME ": %lld relative positions, limit %d", (long long)span, 1 << 16);
-    relative->kind = GSV_RELATIVE_DISENTANGLED;
-    relative->span = (int32_t)span;
-    if (buckets > 1) {
-        relative->log_buckets = relative->span = (int32_t)buckets;
-        relative->log_distance = (int32_t)span;
-    }
-    return st;
-}
-
-static gpuserve_status read_pooler(struct gsv_config *config, const struct gsv_json_value *json,
-                                   gpuserve_error *error)
-{
-    const char *name = "gelu";
-    int32_t width = config->hidden_size;
-    gpuserve_status st = gsv_json_string(json, "pooler_hidden_act", FILE_NAME, &name, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_activation_by_name(name, "pooler_hidden_act", &config->classifier_activation,
-                                    error);
-    if (st == GPUSERVE_OK)
-        st = gsv_config_size(json, "pooler_hidden_size", 1 << 16, &width, error);
-    if (st == GPUSERVE_OK && width != 0 && width != config->hidden_size)
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      FILE_NAME ": pooler_hidden_size %d differs from hidden_size %d", width,
-                      config->hidden_size);
-    return st;
-}
-
-/* Both versions scale by the number of terms, even without relative_attention. */
-static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_json_value *json,
-                                    gpuserve_error *error)
-{
-    static const char *const refused[] = { "conv_kernel_size", "talking_head" };
-    struct gsv_relative *relative = &config->relative;
-    const char *norm = "none";
-    bool is_relative = false, positions = true, shares = false;
-    gpuserve_status st = gsv_json_bool(json, "relative_attention", FILE_NAME, &is_relative, error);
-
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) && st == GPUSERVE_OK; i++)
-        st = gsv_config_refuse(json, refused[i], error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "position_biased_input", FILE_NAME, &positions, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "share_att_key", FILE_NAME, &shares, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "norm_rel_ebd", FILE_NAME, &norm, error);
-    if (st == GPUSERVE_OK)
-        st = read_pooler(config, json, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    read_terms(relative, json);
-    config->attention_scale = gsv_inverse_root(
-        config->head_size * (1 + relative->content_to_position + relative->position_to_content));
-    config->no_position_table = !positions;
-    if (!is_relative) {
-        memset(relative, 0, sizeof(*relative));
-        return GPUSERVE_OK;
-    }
-    relative->shares_projections = shares;
-    relative->norm = strstr(norm, "layer_norm") != NULL;
-    return read_distances(config, json, error);
-}
-
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 const struct gsv_family gsv_bert_families[] = {
     {
@@ -441,7 +326,7 @@ const struct gsv_family gsv_bert_families[] = {
         .position_type = "absolute",
         .default_types = 2,
         .classifier = &bert_classifier,
-        .masked = &bert_masked,
+        .masked = &gsv_bert_masked,
     },
     {
         .model_types = LIST("roberta", "xlm-roberta", "camembert"),
@@ -512,8 +397,21 @@ const struct gsv_family gsv_bert_families[] = {
         .position_type = "absolute",
         .default_types = 2,
         .classifier = &bert_classifier,
-        .masked = &bert_masked,
+        .masked = &gsv_bert_masked,
         .read = read_ernie,
+    },
+    {
+        .model_types = LIST("big_bird"),
+        .classes = LIST("BigBird"),
+        .prefix = "bert.",
+        .keys = &bert_keys,
+        .names = { &bert_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .default_activation = "gelu_new",
+        .classifier = &big_bird_classifier,
+        .masked = &gsv_bert_masked,
+        .read = read_big_bird,
     },
     {
         .model_types = LIST("rembert"),
@@ -537,7 +435,7 @@ const struct gsv_family gsv_bert_families[] = {
         .default_types = 2,
         .norm_place = GSV_NORM_BEFORE,
         .classifier = &bert_classifier,
-        .masked = &bert_masked,
+        .masked = &gsv_bert_masked,
     },
     {
         .model_types = LIST("roberta-prelayernorm"),
@@ -565,32 +463,6 @@ const struct gsv_family gsv_bert_families[] = {
         .norm_place = GSV_NORM_BEFORE,
         .classifier = &roberta_classifier,
         .masked = &roberta_masked,
-    },
-    {
-        .model_types = LIST("deberta"),
-        .classes = LIST("Deberta"),
-        .prefix = "deberta.",
-        .keys = &deberta_keys,
-        .names = { &deberta_names },
-        .default_eps = 1e-7,
-        .norm_after_projection = true,
-        .interleaves_qkv = true,
-        .qkv_bias = GSV_ABSENT, /* q_bias and v_bias instead */
-        .classifier = &deberta_classifier,
-        .masked = &bert_masked,
-        .read = read_deberta,
-    },
-    {
-        .model_types = LIST("deberta-v2"),
-        .classes = LIST("DebertaV2"),
-        .prefix = "deberta.",
-        .keys = &deberta_keys,
-        .names = { &deberta_v2_names },
-        .default_eps = 1e-7,
-        .norm_after_projection = true,
-        .classifier = &deberta_classifier,
-        .masked = &bert_masked,
-        .read = read_deberta,
     },
 };
 

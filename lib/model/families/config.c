@@ -33,7 +33,7 @@ void gsv_config_reset(struct gsv_config *config)
     memset(config, 0, sizeof(*config));
 }
 
-/* ------------------------------------------------------------------------------------ getters */
+/* -------------------------------------------------------------------------------------- getters */
 
 /* The first key of "a|b" that the object has with a value other than null; else the first key. */
 static void find_key(char key[MAX_KEY_BYTES], const struct gsv_json_value *json, const char *keys)
@@ -62,7 +62,7 @@ gpuserve_status gsv_config_size(const struct gsv_json_value *json, const char *k
 
     find_key(key, json, keys);
     st = gsv_json_int(json, key, FILE_NAME, 1, maximum, &found, error);
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && found > 0)
         *value = (int32_t)found;
     return st;
 }
@@ -71,7 +71,6 @@ gpuserve_status gsv_config_size(const struct gsv_json_value *json, const char *k
 static gpuserve_status read_size(const struct gsv_json_value *json, const char *keys,
                                  int64_t maximum, int32_t *value, gpuserve_error *error)
 {
-    const int32_t preset = *value;
     gpuserve_status st;
 
     if (!keys)
@@ -79,9 +78,6 @@ static gpuserve_status read_size(const struct gsv_json_value *json, const char *
     st = gsv_config_size(json, keys, maximum, value, error);
     if (st != GPUSERVE_OK || *value != 0)
         return st;
-    *value = preset;
-    if (preset != 0)
-        return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": \"%.*s\" is missing",
                     (int)strcspn(keys, "|"), keys);
 }
@@ -98,7 +94,7 @@ gpuserve_status gsv_config_refuse(const struct gsv_json_value *json, const char 
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, FILE_NAME ": \"%s\" is not supported", key);
 }
 
-/* ------------------------------------------------------------------------------------ family */
+/* --------------------------------------------------------------------------------------- family */
 
 static const char *first_architecture(const struct gsv_json_value *json)
 {
@@ -135,7 +131,7 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
     return GPUSERVE_OK;
 }
 
-/* ----------------------------------------------------------------------------- refused fields */
+/* ------------------------------------------------------------------------------- refused fields */
 
 /* True if `text` ends with one of the names "A|B". */
 static bool ends_with_any(const char *text, const char *names)
@@ -206,7 +202,7 @@ static gpuserve_status refuse_variants(struct gsv_config *config, const struct g
     return st == GPUSERVE_OK ? refuse_rotary(config, json, error) : st;
 }
 
-/* ------------------------------------------------------------------------------------- sizes */
+/* ---------------------------------------------------------------------------------------- sizes */
 
 static gpuserve_status check_heads(struct gsv_config *config, gpuserve_error *error)
 {
@@ -314,7 +310,7 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
     return GPUSERVE_OK;
 }
 
-/* -------------------------------------------------------------------------------- activation */
+/* ----------------------------------------------------------------------------------- activation */
 
 gpuserve_status gsv_activation_by_name(const char *name, const char *key, int32_t *activation,
                                        gpuserve_error *error)
@@ -359,7 +355,7 @@ static gpuserve_status read_activation(struct gsv_config *config, const struct g
     return st == GPUSERVE_OK ? gsv_activation_by_name(name, key, &config->activation, error) : st;
 }
 
-/* ----------------------------------------------------------------------------------- options */
+/* -------------------------------------------------------------------------------------- options */
 
 /* A bias that the configuration decides: "attention_bias", "mlp_bias", "norm_bias". */
 static gpuserve_status read_bias(enum gsv_presence *presence, const struct gsv_json_value *json,

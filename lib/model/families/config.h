@@ -19,7 +19,7 @@ struct gsv_rotary {
     bool interleaved;
     float scale; /* of the cosines and sines */
     float frequency[GSV_MAX_ROTARY / 2];
-    int32_t max_positions; /* longer texts need other frequencies; 0: no limit */
+    int32_t token_limit; /* longer texts need other frequencies; 0: no limit */
 };
 
 /* Relative positions. */
@@ -61,8 +61,9 @@ struct gsv_config {
     int32_t n_kv_heads, head_size, embedding_size;
     int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */
     int32_t max_positions, first_position, type_vocab_size;
-    int32_t pad_id; /* -1: config.json has none */
-    int32_t end_id; /* of GSV_LAST_FIRST_END */
+    int32_t token_limit; /* of a text, below that of the positions; 0: none */
+    int32_t pad_id;      /* -1: config.json has none */
+    int32_t end_id;      /* of GSV_LAST_FIRST_END */
     enum gsv_last_rule last_rule;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */
     float eps;

@@ -19,8 +19,7 @@
         __VA_ARGS__, NULL \
     }
 
-/* --------------------------------------------------------------------------------------------- T5
- */
+/* ------------------------------------------------------------------------------------------- T5 */
 
 static const struct gsv_config_keys t5_keys = {
     .hidden_size = "d_model",
@@ -71,8 +70,7 @@ static gpuserve_status read_t5(struct gsv_config *config, const struct gsv_json_
                                   &config->activation, error);
 }
 
-/* ------------------------------------------------------------------------------------------- CLIP
- */
+/* ----------------------------------------------------------------------------------------- CLIP */
 
 static const struct gsv_config_keys clip_keys = {
     .hidden_size = "hidden_size",
@@ -117,8 +115,7 @@ static gpuserve_status read_clip(struct gsv_config *config, const struct gsv_jso
     return gsv_config_size(json, "projection_dim", 1 << 16, &config->projection_dim, error);
 }
 
-/* -------------------------------------------------------------------------- Llama, Mistral, Qwen
- */
+/* ------------------------------------------------------------------------- Llama, Mistral, Qwen */
 
 static const struct gsv_config_keys llama_keys = {
     .hidden_size = "hidden_size",
@@ -232,8 +229,7 @@ static gpuserve_status read_llama(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------ Gemma
- */
+/* ---------------------------------------------------------------------------------------- Gemma */
 
 static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
@@ -274,8 +270,7 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 #define T5_OPTIONS                                                                        \
     .keys = &t5_keys, .norm = GPUSERVE_NORM_RMS, .norm_place = GSV_NORM_BEFORE,           \

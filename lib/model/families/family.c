@@ -8,13 +8,22 @@
 /* Family `i` of all tables in order; NULL after the last one. */
 static const struct gsv_family *family_at(size_t i)
 {
-    if (i < gsv_bert_families_count)
-        return &gsv_bert_families[i];
-    i -= gsv_bert_families_count;
-    if (i < gsv_rotary_families_count)
-        return &gsv_rotary_families[i];
-    i -= gsv_rotary_families_count;
-    return i < gsv_decoder_families_count ? &gsv_decoder_families[i] : NULL;
+    const struct {
+        const struct gsv_family *rows;
+        size_t n;
+    } tables[] = {
+        { gsv_bert_families, gsv_bert_families_count },
+        { gsv_deberta_families, gsv_deberta_families_count },
+        { gsv_rotary_families, gsv_rotary_families_count },
+        { gsv_decoder_families, gsv_decoder_families_count },
+    };
+
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+        if (i < tables[t].n)
+            return &tables[t].rows[i];
+        i -= tables[t].n;
+    }
+    return NULL;
 }
 
 bool gsv_family_has_class(const struct gsv_family *family, const char *architecture)
@@ -50,6 +59,7 @@ const struct gsv_family *gsv_family_find(const char *model_type, const char *arc
 const char *gsv_family_names(void)
 {
     return "bert, roberta, xlm-roberta, camembert, mpnet, distilbert, albert, electra, ernie, "
+           "big_bird, "
            "megatron-bert, roberta-prelayernorm, xlm-roberta-xl, rembert, deberta, deberta-v2, "
            "modernbert, eurobert, nomic_bert, gte, new, jina_embeddings_v3, jina_bert_v2, t5, mt5, "
            "umt5, clip_text_model, qwen2, qwen3, mistral, llama, gemma2, gemma3_text";

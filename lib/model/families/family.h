@@ -2,8 +2,9 @@
  * family.h - encoder families: keys of config.json, options of the encoder, tensor names, heads.
  *
  * All families are the same encoder with options. A new one of known parts needs a table row here
- * and no code. The rows are in bert_families.c (learned positions), rotary_families.c (rotary
- * positions, ALiBi) and decoder_families.c (pre-norm stacks of language models).
+ * and no code. The rows are in bert_families.c (learned positions), deberta_families.c,
+ * rotary_families.c (rotary positions, ALiBi) and decoder_families.c (pre-norm stacks of language
+ * models).
  */
 #ifndef GSV_MODEL_FAMILY_H
 #define GSV_MODEL_FAMILY_H
@@ -140,12 +141,17 @@ bool gsv_family_has_class(const struct gsv_family *family, const char *architect
 /* "bert, roberta, ...", for messages. */
 const char *gsv_family_names(void);
 
+/* The masked-LM head of BERT. */
+extern const struct gsv_masked_names gsv_bert_masked;
+
 /* The layout of the flash-attention implementation of XLM-RoBERTa by Jina. */
 extern const struct gsv_tensor_names gsv_flash_names;
 
 /* The rows. */
 extern const struct gsv_family gsv_bert_families[];
 extern const size_t gsv_bert_families_count;
+extern const struct gsv_family gsv_deberta_families[];
+extern const size_t gsv_deberta_families_count;
 extern const struct gsv_family gsv_rotary_families[];
 extern const size_t gsv_rotary_families_count;
 extern const struct gsv_family gsv_decoder_families[];

@@ -74,8 +74,7 @@ static float frequency_of(double theta, int32_t i, int32_t dims)
     return 1.0f / powf((float)theta, (float)(2 * i) / (float)dims);
 }
 
-/* ------------------------------------------------------------------------------ kinds of scaling
- */
+/* ----------------------------------------------------------------------------- kinds of scaling */
 
 typedef gpuserve_status (*scale_fn)(struct gsv_rotary *rotary, const struct rope *rope,
                                     gpuserve_error *error);
@@ -206,7 +205,7 @@ static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct ro
     if (magnitude == 0)
         magnitude = factor > 1 ? sqrt(1 + log(factor) / log(rope->original)) : 1;
     rotary->scale = (float)magnitude;
-    rotary->max_positions = (int32_t)rope->original;
+    rotary->token_limit = (int32_t)rope->original;
     for (int32_t i = 0; i < rope->dims / 2; i++) {
         const struct gsv_json_value *value = gsv_json_at(factors, (size_t)i);
         const double number = gsv_json_is(value, GSV_JSON_INT)      ? (double)value->is.whole
@@ -265,8 +264,7 @@ gpuserve_status gsv_rotary_read(struct gsv_rotary *rotary, const struct gsv_conf
                     rope.kind);
 }
 
-/* ------------------------------------------------------------------------------- types of layers
- */
+/* ------------------------------------------------------------------------------ types of layers */
 
 gpuserve_status gsv_layer_types_read(struct gsv_config *config, const struct gsv_json_value *json,
                                      int32_t every, int32_t offset, gpuserve_error *error)

@@ -52,8 +52,7 @@ static const struct gsv_classifier_names pooler_classifier = {
     .output = "classifier",
 };
 
-/* ------------------------------------------------------------------------------------- ModernBERT
- */
+/* ----------------------------------------------------------------------------------- ModernBERT */
 
 static const struct gsv_config_keys modernbert_keys = {
     .hidden_size = "hidden_size",
@@ -141,8 +140,7 @@ static gpuserve_status read_modernbert(struct gsv_config *config, const struct g
     return st == GPUSERVE_OK ? read_classifier_pooling(config, json, "cls", error) : st;
 }
 
-/* --------------------------------------------------------------------------------------- EuroBERT
- */
+/* ------------------------------------------------------------------------------------- EuroBERT */
 
 static const struct gsv_config_keys eurobert_keys = {
     BERT_KEYS,
@@ -178,8 +176,7 @@ static gpuserve_status read_eurobert(struct gsv_config *config, const struct gsv
     return st == GPUSERVE_OK ? read_classifier_pooling(config, json, "late", error) : st;
 }
 
-/* -------------------------------------------------------------------------------------- NomicBERT
- */
+/* ------------------------------------------------------------------------------------ NomicBERT */
 
 static const struct gsv_config_keys nomic_keys = {
     .hidden_size = "hidden_size|n_embd",
@@ -254,8 +251,7 @@ static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_js
     return st;
 }
 
-/* --------------------------------------------------------------------------------------------- GTE
- */
+/* ------------------------------------------------------------------------------------------ GTE */
 
 static const struct gsv_tensor_names gte_hub_names = {
     WORDS_AND_TYPES,
@@ -286,8 +282,7 @@ static gpuserve_status read_gte(struct gsv_config *config, const struct gsv_json
                              : st;
 }
 
-/* -------------------------------------------------------------------------------- Jina embeddings
- */
+/* ------------------------------------------------------------------------------ Jina embeddings */
 
 static const struct gsv_tensor_names jina_v3_names = {
     WORDS_AND_TYPES,
@@ -343,8 +338,7 @@ static gpuserve_status read_jina_v2(struct gsv_config *config, const struct gsv_
     return st;
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 const struct gsv_family gsv_rotary_families[] = {
     {

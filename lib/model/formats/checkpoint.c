@@ -85,7 +85,7 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
                                              : GPUSERVE_OK;
 }
 
-/* -------------------------------------------------------------------------------- checkpoint */
+/* ----------------------------------------------------------------------------------- checkpoint */
 
 static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
                                 const char *folder, const char *name, gpuserve_error *error)

@@ -249,7 +249,7 @@ gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *
     return st;
 }
 
-/* ---------------------------------------------------------------------------- opening a file */
+/* ------------------------------------------------------------------------------- opening a file */
 
 static uint64_t little_endian(const unsigned char *p)
 {
