@@ -29,10 +29,11 @@ const struct target *target_at(int i);
 struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int32_t max_tokens,
                                     int32_t columns, int32_t n_heads, int32_t head_size);
 
-/* As above for attention with position rows; head_size is set in the options. */
+/* As above for attention over texts of up to max_seqlen tokens; head_size is set in the options. */
 struct gpuserve_stream *open_attention_stream(const struct target *t, uint32_t dtype,
-                                              int32_t max_tokens, int32_t n_heads,
-                                              int32_t head_size, int32_t position_rows);
+                                              int32_t max_tokens, int32_t max_seqlen,
+                                              int32_t n_heads, int32_t head_size,
+                                              int32_t position_rows);
 
 /* Weights with their packed memory. */
 struct test_linear {

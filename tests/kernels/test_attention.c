@@ -114,8 +114,8 @@ static float *run(const struct target *t, uint32_t dtype, const struct attention
 {
     const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
     float *out = make_poison((size_t)batch.n_tokens * in->width);
-    struct gpuserve_stream *stream =
-        open_attention_stream(t, dtype, batch.n_tokens, c->n_heads, c->head_size, c->position_rows);
+    struct gpuserve_stream *stream = open_attention_stream(
+        t, dtype, batch.n_tokens, batch.max_seqlen, c->n_heads, c->head_size, c->position_rows);
     const struct gpuserve_op_attention op = {
         .batch = &batch,
         .qkv = in->qkv,

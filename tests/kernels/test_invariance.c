@@ -264,8 +264,8 @@ static void run_texts(const struct target *t, uint32_t dtype, const struct recip
     const size_t tokens = (size_t)batch.n_tokens, row = (size_t)(HEADS + 2 * r->kv_heads) * SIZE;
     float *hidden = make_poison(tokens * HIDDEN), *qkv = make_poison(tokens * row);
     float *sum = make_poison(tokens * HIDDEN);
-    struct gpuserve_stream *stream =
-        open_attention_stream(t, dtype, batch.n_tokens, HEADS, SIZE, POSITION_ROWS);
+    struct gpuserve_stream *stream = open_attention_stream(
+        t, dtype, batch.n_tokens, batch.max_seqlen, HEADS, SIZE, POSITION_ROWS);
     const struct gpuserve_op_add_norm add_norm = {
         .out = hidden,
         .in = hidden,

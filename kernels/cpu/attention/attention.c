@@ -173,25 +173,37 @@ static void run_queries(const struct gsv_attention_head *h, int32_t query, int32
     const size_t key_panel = (size_t)h->size * GSV_NR, value_panel = (size_t)h->length * GSV_NR;
     const struct gsv_key_range keys = gsv_keys_of(&h->layout, query, queries);
     const int32_t first = keys.first / GSV_NR * GSV_NR;
+    float *scores = h->scores - first; /* at key 0; the packed keys are before it */
     float tile[GSV_MR * GSV_NR] __attribute__((aligned(64)));
     float sums[GSV_MR];
 
     for (int32_t key = first; key < keys.end; key += GSV_NR)
         product(h->q + (size_t)query * h->layout.ld, h->layout.ld,
-                h->keys + (size_t)(key / GSV_NR) * key_panel, h->size, h->scores + key,
-                (size_t)h->padded, (const char *)h->keys, 0);
+                h->keys + (size_t)(key / GSV_NR) * key_panel, h->size, scores + key, h->score_ld,
+                (const char *)h->keys, 0);
     if (h->positions)
-        GSV_VARIANT(gsv_positions_add)(*h, query, queries, first, keys.end);
+        GSV_VARIANT(gsv_positions_add)(*h, scores, query, queries, first, keys.end);
     for (int32_t r = 0; r < queries; r++)
-        sums[r] =
-            softmax_row(h, h->scores + (size_t)r * (size_t)h->padded, query + r, first, keys.end);
+        sums[r] = softmax_row(h, scores + (size_t)r * h->score_ld, query + r, first, keys.end);
     for (int32_t from = 0; from < h->size; from += GSV_NR) {
         const float *values = h->values + (size_t)(from / GSV_NR) * value_panel;
 
-        product(h->scores + first, (size_t)h->padded, values + (size_t)first * GSV_NR,
-                keys.end - first, tile, GSV_NR, (const char *)h->values, 0);
+        product(h->scores, h->score_ld, values + (size_t)first * GSV_NR, keys.end - first, tile,
+                GSV_NR, (const char *)h->values, 0);
         store_outputs(h, tile, query, queries, from, sums);
     }
+}
+
+/* Row stride of the scores: the keys of a tile of queries in whole panels. One more panel for long
+ * rows, since rows a power of two apart share the sets of the L1 cache; the scratch has room for
+ * GSV_TILE_ROWS rows. */
+static size_t score_ld_of(const struct gsv_attention_head *h)
+{
+    const int32_t span = h->layout.before + h->layout.after + GSV_MR + 2 * GSV_NR;
+    const int32_t whole = span / GSV_NR * GSV_NR;
+    const int32_t columns = whole < h->padded ? whole : h->padded;
+
+    return (size_t)(columns < 8 * GSV_NR ? columns : columns + GSV_NR);
 }
 
 /* Fills the fields up to `positions`. Field by field: an initializer would clear all of them first,
@@ -226,11 +238,12 @@ static void pack(struct gsv_attention_head *h, float *scratch)
     h->keys = scratch;
     h->values = h->keys + (size_t)h->padded * (size_t)h->size;
     h->scores = h->values + (size_t)h->length * columns;
+    h->score_ld = score_ld_of(h);
     GSV_VARIANT(gsv_pack_panels)
     (h->k, (ptrdiff_t)h->layout.ld, h->length, h->size, factor, h->keys);
     pack_values(h);
     if (h->positions)
-        GSV_VARIANT(gsv_positions_start)(*h, h->scores + (size_t)h->padded * GSV_MR);
+        GSV_VARIANT(gsv_positions_start)(*h, h->scores + h->score_ld * GSV_MR);
 }
 
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,

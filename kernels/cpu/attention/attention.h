@@ -77,10 +77,11 @@ struct gsv_attention_head {
     float *out;             /* row stride layout.out_ld */
     const float *bias;      /* relative_bias of this head at key - query = 0, or NULL */
     int32_t head, length, size;
-    int32_t padded;                  /* length rounded up to a whole panel */
-    float *keys;                     /* [padded / GSV_NR][size][GSV_NR] */
-    float *values;                   /* [size up / GSV_NR][length][GSV_NR] */
-    float *scores;                   /* [GSV_MR][padded] */
+    int32_t padded; /* length rounded up to a whole panel */
+    float *keys;    /* [padded / GSV_NR][size][GSV_NR] */
+    float *values;  /* [size up / GSV_NR][length][GSV_NR] */
+    float *scores;  /* [GSV_MR][score_ld]: the keys of a tile of queries */
+    size_t score_ld;
     struct gsv_positions *positions; /* NULL: no position rows */
 };
 
@@ -95,8 +96,8 @@ void GSV_VARIANT(gsv_pack_panels)(const float *rows, ptrdiff_t ld, int32_t n_row
 void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head head, float *scratch);
 
 /* Adds the products with position rows to the scores of `queries` queries and the keys [key,
- * key_end). */
-void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, int32_t query, int32_t queries,
-                                    int32_t key, int32_t key_end);
+ * key_end). `scores` is at key 0, which may be before the array. */
+void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, float *scores, int32_t query,
+                                    int32_t queries, int32_t key, int32_t key_end);
 
 #endif

@@ -103,8 +103,8 @@ void GSV_VARIANT(gsv_positions_start)(struct gsv_attention_head head, float *scr
     }
 }
 
-static void add_of_queries(const struct gsv_attention_head *h, int32_t query, int32_t queries,
-                           int32_t key, int32_t key_end)
+static void add_of_queries(const struct gsv_attention_head *h, float *scores, int32_t query,
+                           int32_t queries, int32_t key, int32_t key_end)
 {
     const struct gsv_positions *p = h->positions;
     const int32_t most = h->length - 1;
@@ -114,13 +114,13 @@ static void add_of_queries(const struct gsv_attention_head *h, int32_t query, in
              p->by_key.column[most + key_end - 1 - query], p->of_queries);
     for (int32_t r = 0; r < queries; r++) {
         const float *row = p->of_queries + (size_t)r * p->ld;
-        float *scores = h->scores + (size_t)r * (size_t)h->padded;
+        float *to = scores + (size_t)r * h->score_ld;
 
         for (int32_t k = key; k < key_end; k += GSV_VL) {
             const int n = key_end - k < GSV_VL ? key_end - k : GSV_VL;
 
-            vf_store(scores + k,
-                     vf_load(scores + k) + columns_at(row, &p->by_key, most + k - (query + r), n));
+            vf_store(to + k,
+                     vf_load(to + k) + columns_at(row, &p->by_key, most + k - (query + r), n));
         }
     }
 }
@@ -138,19 +138,19 @@ static void add_block_of_keys(const struct gsv_attention_head *h, int32_t query,
                             : vf_set(0.0f);
     vf_transpose(block);
     for (int i = 0; i < queries; i++) {
-        float *to = scores + (size_t)i * (size_t)h->padded + key;
+        float *to = scores + (size_t)i * h->score_ld + key;
 
         vf_store(to, vf_load(to) + block[i]);
     }
 }
 
-void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, int32_t query, int32_t queries,
-                                    int32_t key, int32_t key_end)
+void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, float *scores, int32_t query,
+                                    int32_t queries, int32_t key, int32_t key_end)
 {
     const struct gsv_attention_head *h = &head;
 
     if (h->op->position_key)
-        add_of_queries(h, query, queries, key, key_end);
+        add_of_queries(h, scores, query, queries, key, key_end);
     if (!h->op->position_query)
         return;
     for (int32_t r = 0; r < queries; r += GSV_VL) {
@@ -158,6 +158,6 @@ void GSV_VARIANT(gsv_positions_add)(struct gsv_attention_head head, int32_t quer
 
         for (int32_t k = key; k < key_end; k += GSV_VL)
             add_block_of_keys(h, query + r, height, k, key_end - k < GSV_VL ? key_end - k : GSV_VL,
-                              h->scores + (size_t)r * (size_t)h->padded);
+                              scores + (size_t)r * h->score_ld);
     }
 }

@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------------------------------- norms */
 
-struct norm {
+struct row_norm {
     const float *gamma, *beta; /* NULL: ones, zeros */
     float eps;
     int32_t cols;
@@ -42,7 +42,7 @@ GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *
 
 /* 1 / sqrt(mean of (x - center)^2 + eps). LayerNorm needs this second pass: E[x^2] - mean^2 loses
  * all digits if |mean| is much larger than the deviation. */
-static float inverse_deviation(const struct norm *norm, const float *row, float center)
+static float inverse_deviation(const struct row_norm *norm, const float *row, float center)
 {
     vf square = vf_set(0.0f);
 
@@ -59,7 +59,7 @@ static float inverse_deviation(const struct norm *norm, const float *row, float 
 
 /* out = (row - center) * factor * gamma + beta; `affine` is a constant: gamma and beta are given.
  */
-GSV_INLINE void scale_row(const struct norm *norm, const float *row, float center, float factor,
+GSV_INLINE void scale_row(const struct row_norm *norm, const float *row, float center, float factor,
                           float *out, int affine)
 {
     for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
@@ -76,7 +76,7 @@ GSV_INLINE void scale_row(const struct norm *norm, const float *row, float cente
 }
 
 /* `out` may be `row`; `sum` is the sum of the row. */
-static void norm_row(const struct norm *norm, const float *row, float sum, float *out)
+static void norm_row(const struct row_norm *norm, const float *row, float sum, float *out)
 {
     const float center = norm->kind == GPUSERVE_NORM_LAYER ? sum / (float)norm->cols : 0.0f;
     float factor = 1.0f;
@@ -110,7 +110,7 @@ static float embed_row(const struct gpuserve_op_embed *op, int32_t row, float *o
 
 void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end)
 {
-    const struct norm norm = { op->gamma, op->beta, op->eps, op->hidden, op->norm };
+    const struct row_norm norm = { op->gamma, op->beta, op->eps, op->hidden, op->norm };
 
     for (; row < row_end; row++) {
         float *out = (float *)op->out + (size_t)row * (size_t)op->hidden;
@@ -121,7 +121,7 @@ void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int
 
 void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end)
 {
-    const struct norm norm = { op->gamma, op->beta, op->eps, op->cols, op->norm };
+    const struct row_norm norm = { op->gamma, op->beta, op->eps, op->cols, op->norm };
     float *sums = op->sum ? op->sum : op->out;
 
     for (; row < row_end; row++) {
@@ -260,7 +260,7 @@ static void activate_row(float *row, int32_t cols, int32_t activation)
 
 static void layernorm_row(const struct gpuserve_op_rows *op, float *row)
 {
-    const struct norm norm = { op->gamma, op->beta, op->eps, op->cols, GPUSERVE_NORM_LAYER };
+    const struct row_norm norm = { op->gamma, op->beta, op->eps, op->cols, GPUSERVE_NORM_LAYER };
 
     norm_row(&norm, row, add_rows(row, row, 1.0f, NULL, NULL, op->cols), row);
 }
