@@ -21,9 +21,13 @@ struct gsv_worst_probes {
 /* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
 float gsv_vector_cosine(const float *a, const float *b, size_t n);
 
-/* Estimate the lowest cosine of other texts from those of `n` probes. `sorted` is scratch memory of
- * as many floats. */
-float gsv_expected_min(const float *cosines, float *sorted, size_t n);
+/* The variance of the logarithms of the losses of a net without kept products. */
+double gsv_model_variance(const float *cosines, size_t n);
+
+/* Estimate the lowest cosine of other texts from those of `n` probes. `model_variance` is
+ * gsv_model_variance() of the net before products were kept: that these seem to vary less is partly
+ * chance, since the smallest number of kept products that passes is chosen. 0: unknown. */
+float gsv_expected_min(const float *cosines, size_t n, double model_variance);
 
 /* Select the worst probes of `all`. `cosines` [n_sequences] is overwritten. */
 void gsv_choose_worst(struct gsv_worst_probes *worst, const struct gpuserve_host_batch *all,

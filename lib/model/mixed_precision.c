@@ -5,7 +5,8 @@
  * any probe is too low, more products are kept in higher precision (exponential, then binary
  * search). Errors of early layers grow in later ones, and the input of the second feed-forward
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
- * many. If that fails, other orders are tried.
+ * many. If that fails, other orders are tried. Kept products are bfloat16 where the processor
+ * multiplies it, at half the time and memory of float32; if that does not suffice, float32.
  *
  * Many probes are needed, since the errors of a few texts say little about others: with peaked
  * attention one text in a hundred loses ten times as much as most. The probes with the highest loss
@@ -48,14 +49,15 @@ struct mixer {
     const struct gpuserve_host_batch *all;
     struct gsv_worst_probes worst;
     int32_t n_threads;
-    uint32_t exact_dtype;
+    uint32_t exact_dtype; /* of full precision, the reference */
+    uint32_t kept_dtype;  /* of the kept products in this trial */
     struct probe probe;
     char *exact_weights; /* device memory for the largest product */
     int32_t columns;     /* columns of a vector */
     size_t row_bytes;    /* bytes of a row of the hidden states */
     float *want, *got;   /* host memory: vectors in full precision, and of the last run */
     float *cosines;      /* [all] of the last measurement of all probes */
-    float *sorted;       /* [all] */
+    double variance;     /* of the losses without kept products */
     float expected;      /* estimated lowest cosine of other texts */
     bool is_near_enough; /* result of the last measurement, of all probes or the worst */
     enum order order;
@@ -123,11 +125,10 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
     m->want = gsv_alloc_array(vectors, sizeof(float));
     m->got = gsv_alloc_array(vectors, sizeof(float));
     m->cosines = gsv_alloc_array(n_texts(m), sizeof(float));
-    m->sorted = gsv_alloc_array(n_texts(m), sizeof(float));
     m->worst.memory =
         gsv_alloc_array(3 * (size_t)m->host->n_tokens + GSV_MAX_WORST_PROBES + 1, sizeof(int32_t));
     m->other = gsv_alloc_array(products, sizeof(struct gpuserve_linear *));
-    if (!m->want || !m->got || !m->cosines || !m->sorted || !m->worst.memory || !m->other)
+    if (!m->want || !m->got || !m->cosines || !m->worst.memory || !m->other)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
     return GPUSERVE_OK;
 }
@@ -139,10 +140,20 @@ static int32_t item_of(const struct gsv_net *net, int32_t product)
                           (enum gsv_stage)(product % GSV_STAGE_COUNT));
 }
 
-static size_t exact_bytes(const struct gsv_net *net, int32_t product)
+static size_t product_bytes(const struct gsv_net *net, int32_t product, uint32_t dtype)
 {
     return gsv_weight_bytes(net->spec, net->backend, &net->spec->items[item_of(net, product)],
-                            gsv_between_products(net->backend, GPUSERVE_DTYPE_INT8));
+                            dtype);
+}
+
+static size_t exact_bytes(const struct mixer *m, int32_t product)
+{
+    return product_bytes(m->net, product, m->exact_dtype);
+}
+
+static size_t kept_bytes(const struct mixer *m, int32_t product)
+{
+    return product_bytes(m->net, product, m->kept_dtype);
 }
 
 static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
@@ -160,7 +171,7 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     net->int8.n_probes = m->host->n_sequences;
     net->int8.kept_dtype = m->exact_dtype;
     for (int32_t i = 0; i < net->int8.n_products; i++)
-        largest = exact_bytes(net, i) > largest ? exact_bytes(net, i) : largest;
+        largest = exact_bytes(m, i) > largest ? exact_bytes(m, i) : largest;
     st = alloc_host(m, error);
     if (st == GPUSERVE_OK)
         st = net->backend->memory_alloc(net->device, &memory, largest, error);
@@ -181,8 +192,8 @@ static void end_exact(struct mixer *m)
 
 /* ------------------------------------------------------------------------------- full precision */
 
-static gpuserve_status make_exact(struct mixer *m, int32_t index, char *memory,
-                                  struct gpuserve_linear **linear, gpuserve_error *error)
+static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtype, char *memory,
+                                   struct gpuserve_linear **linear, gpuserve_error *error)
 {
     const struct gsv_weight *item = &m->net->spec->items[index];
     struct gpuserve_linear_source source;
@@ -190,7 +201,7 @@ static gpuserve_status make_exact(struct mixer *m, int32_t index, char *memory,
 
     if (st != GPUSERVE_OK)
         return st;
-    source.dtype = m->exact_dtype;
+    source.dtype = dtype;
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
@@ -228,7 +239,7 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
     gpuserve_status st;
 
     *place = NULL;
-    st = make_exact(m, index, m->exact_weights, place, error);
+    st = make_linear(m, index, m->exact_dtype, m->exact_weights, place, error);
     if (st == GPUSERVE_OK)
         st = run_product(m, step, error);
     m->net->backend->linear_destroy(place);
@@ -340,7 +351,9 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
         least = fminf(least, m->cosines[t]);
     }
     m->net->int8.cosine = least;
-    m->expected = gsv_expected_min(m->cosines, m->sorted, n_texts(m));
+    if (m->net->int8.n_kept == 0)
+        m->variance = gsv_model_variance(m->cosines, n_texts(m));
+    m->expected = gsv_expected_min(m->cosines, n_texts(m), m->variance);
     m->is_near_enough = least >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
     gsv_choose_worst(&m->worst, m->all, m->cosines);
     return GPUSERVE_OK;
@@ -385,8 +398,8 @@ static int32_t max_kept(const struct mixer *m)
     uint64_t room = gsv_kept_bytes(m->net->spec, m->net->backend);
     int32_t n = 0;
 
-    while (n < m->net->int8.n_products && exact_bytes(m->net, product_at(m, n)) <= room)
-        room -= exact_bytes(m->net, product_at(m, n++));
+    while (n < m->net->int8.n_products && kept_bytes(m, product_at(m, n)) <= room)
+        room -= kept_bytes(m, product_at(m, n++));
     return n;
 }
 
@@ -417,11 +430,11 @@ static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
         const int32_t at = net->int8.n_kept;
 
         if (at == m->n_made) {
-            st = make_exact(m, item_of(net, product_at(m, at)), net->memory + begin + m->used,
-                            &m->other[at], error);
+            st = make_linear(m, item_of(net, product_at(m, at)), m->kept_dtype,
+                             net->memory + begin + m->used, &m->other[at], error);
             if (st != GPUSERVE_OK)
                 return st;
-            m->used += exact_bytes(net, product_at(m, at));
+            m->used += kept_bytes(m, product_at(m, at));
             m->n_made++;
         }
         exchange(m, at);
@@ -499,16 +512,17 @@ struct reached {
     float cosine, expected;
 };
 
-static gpuserve_status refuse(const struct gsv_net *net, const struct reached *best,
+static gpuserve_status refuse(const struct mixer *m, const struct reached *best,
                               gpuserve_error *error)
 {
+    const struct gsv_net *net = m->net;
+
     gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
              "int8 is too imprecise for this model: on the worst of %d probe texts the cosine to "
              "full precision is %.4f (min %.4f), and on other texts the estimated min cosine is "
              "%.4f (min %.3f), even with half of the weights in %s",
              net->int8.n_probes, (double)best->cosine, GSV_INT8_TARGET, (double)best->expected,
-             GSV_INT8_BOUND,
-             net->int8.kept_dtype == GPUSERVE_DTYPE_FLOAT32 ? "float32" : "float16");
+             GSV_INT8_BOUND, m->exact_dtype == GPUSERVE_DTYPE_FLOAT32 ? "float32" : "float16");
     return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "load it in float32");
 }
 
@@ -518,22 +532,42 @@ static void note(const struct mixer *m, struct reached *best)
         *best = (struct reached){ m->net->int8.cosine, m->expected };
 }
 
+/* Try all orders with kept products in `dtype`. */
+static gpuserve_status try_dtype(struct mixer *m, uint32_t dtype, struct reached *best,
+                                 gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    m->kept_dtype = m->net->int8.kept_dtype = dtype;
+    for (int order = 0; order < N_ORDERS && st == GPUSERVE_OK && !m->is_near_enough; order++) {
+        m->order = (enum order)order;
+        st = try_order(m, error);
+        if (st != GPUSERVE_OK || m->is_near_enough)
+            break;
+        note(m, best);
+        st = keep(m, 0, error);
+        drop_other(m);
+    }
+    return st;
+}
+
+static bool has_bfloat16(const struct mixer *m)
+{
+    return m->exact_dtype == GPUSERVE_DTYPE_FLOAT32 &&
+           m->net->backend->activation_size(GPUSERVE_DTYPE_BFLOAT16) == sizeof(float);
+}
+
 static gpuserve_status choose(struct mixer *m, gpuserve_error *error)
 {
     struct reached best = { -1.0f, -2.0f };
     gpuserve_status st = measure_all(m, error);
 
     note(m, &best);
-    for (int order = 0; order < N_ORDERS && st == GPUSERVE_OK && !m->is_near_enough; order++) {
-        m->order = (enum order)order;
-        st = try_order(m, error);
-        if (st != GPUSERVE_OK || m->is_near_enough)
-            break;
-        note(m, &best);
-        st = keep(m, 0, error);
-        drop_other(m);
-    }
-    return st == GPUSERVE_OK && !m->is_near_enough ? refuse(m->net, &best, error) : st;
+    if (st == GPUSERVE_OK && !m->is_near_enough && has_bfloat16(m))
+        st = try_dtype(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
+    if (st == GPUSERVE_OK && !m->is_near_enough)
+        st = try_dtype(m, m->exact_dtype, &best, error);
+    return st == GPUSERVE_OK && !m->is_near_enough ? refuse(m, &best, error) : st;
 }
 
 gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
@@ -555,7 +589,6 @@ gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
     free(m.want);
     free(m.got);
     free(m.cosines);
-    free(m.sorted);
     free(m.worst.memory);
     free(m.other);
     return st;

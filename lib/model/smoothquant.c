@@ -1,5 +1,6 @@
 /*
- * smoothquant.c - creates INT8 linears with SmoothQuant: balances input and weight ranges.
+ * smoothquant.c - creates INT8 linears with SmoothQuant: balances input and weight ranges, then
+ * rounds the weights by the measured inputs (weight_rounding.c).
  *
  * A few columns of a transformer's activations are far larger than the rest, and one scale for a
  * whole row leaves few of the 255 levels to the others. So input column j is divided, and weight
@@ -19,6 +20,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
+#include "lib/model/weight_rounding.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,11 +34,16 @@ struct smoother {
     struct gsv_net *net;
     struct gsv_reader *reader;
     const struct gpuserve_host_batch *host;
+    int32_t n_threads;
     struct gpuserve_stream *stream;
     char *memory; /* device memory of the activations */
     struct gsv_activations at;
     float *chunk;     /* host, CHUNK_FLOATS plus one row */
     float *range;     /* host, [wide_columns] r, then 1 / s */
+    float *squares;   /* host, [wide_columns] mean of x^2, then what the means leave of it */
+    float *means;     /* host, [texts, wide_columns] the mean row of each text */
+    float *u;         /* host, [wide_columns, texts] the means, scaled and transposed */
+    float *scratch;   /* host, gsv_rounding_floats() */
     uint64_t program; /* program number of the next batch: each batch issues different operations */
 };
 
@@ -49,14 +56,33 @@ static void smoother_reset(struct smoother *s)
         backend->memory_free(s->net->device, s->memory);
     free(s->chunk);
     free(s->range);
+    free(s->squares);
+    free(s->means);
+    free(s->u);
+    free(s->scratch);
 }
 
-static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpuserve_error *error)
+static gpuserve_status alloc_host(struct smoother *s, size_t columns, gpuserve_error *error)
+{
+    const size_t texts = (size_t)s->host->n_sequences;
+
+    s->chunk = gsv_alloc_array(CHUNK_FLOATS + columns, sizeof(float));
+    s->range = gsv_alloc_array(columns, sizeof(float));
+    s->squares = gsv_alloc_array(columns, sizeof(float));
+    s->means = gsv_alloc_array(columns * texts, sizeof(float));
+    s->u = gsv_alloc_array(columns * texts, sizeof(float));
+    s->scratch = gsv_alloc_array(gsv_rounding_floats(columns, texts, s->n_threads), sizeof(float));
+    if (!s->chunk || !s->range || !s->squares || !s->means || !s->u || !s->scratch)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for calibration");
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status smoother_init(struct smoother *s, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = s->net->backend;
     const struct gsv_exec_options options = {
         .dtype = GPUSERVE_DTYPE_INT8,
-        .n_threads = n_threads,
+        .n_threads = s->n_threads,
         .max_tokens = s->host->n_tokens,
         .max_sequences = s->host->n_sequences,
         .max_seqlen = s->host->max_seqlen,
@@ -75,28 +101,34 @@ static gpuserve_status smoother_init(struct smoother *s, int32_t n_threads, gpus
     s->at.hidden = s->memory + layout.hidden;
     s->at.context = s->memory + layout.context;
     s->at.wide = s->memory + layout.wide;
-    s->chunk = gsv_alloc_array(CHUNK_FLOATS + (size_t)layout.wide_columns, sizeof(float));
-    s->range = gsv_alloc_array((size_t)layout.wide_columns, sizeof(float));
-    if (!s->chunk || !s->range)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for calibration");
+    st = alloc_host(s, (size_t)layout.wide_columns, error);
+    if (st != GPUSERVE_OK)
+        return st;
     stream = gsv_stream_options(s->net->spec, backend, &options, &layout);
     return backend->stream_create(s->net->device, &s->stream, &stream, error);
 }
 
-/* Add the fourth powers of one row to the columns' sums. */
-static void add_powers(float *restrict sums, const float *restrict row, size_t columns,
-                       float weight)
+/* Add one row to the columns' sums of x, x^2 and x^4. */
+static void add_row(float *restrict mean, float *restrict squares, float *restrict powers,
+                    const float *restrict row, size_t columns, float weight)
 {
-    for (size_t j = 0; j < columns; j++)
-        sums[j] += weight * (row[j] * row[j]) * (row[j] * row[j]);
+    for (size_t j = 0; j < columns; j++) {
+        const float square = row[j] * row[j];
+
+        mean[j] += weight * row[j];
+        squares[j] += weight * square;
+        powers[j] += weight * square * square;
+    }
 }
 
 /* Measure one text: rows [row, end) of the stage's input. */
-static gpuserve_status measure_text(struct smoother *s, const char *input, size_t row, size_t end,
+static gpuserve_status measure_text(struct smoother *s, const char *input, int32_t text,
                                     size_t columns, size_t ld, gpuserve_error *error)
 {
     const size_t size = s->net->backend->activation_size(GPUSERVE_DTYPE_INT8);
     const size_t step = CHUNK_FLOATS / ld + 1;
+    const size_t end = (size_t)s->host->cu_seqlens[text + 1];
+    size_t row = (size_t)s->host->cu_seqlens[text];
     const float weight = 1.0f / (float)(end - row);
 
     for (; row < end; row += step) {
@@ -111,27 +143,53 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, size_
         if (size != sizeof(float))
             gsv_floats_from_f16(s->chunk, to, n);
         for (size_t i = 0; i < rows; i++)
-            add_powers(s->range, s->chunk + i * ld, columns, weight);
+            add_row(s->means + (size_t)text * columns, s->squares, s->range, s->chunk + i * ld,
+                    columns, weight);
     }
     return GPUSERVE_OK;
 }
 
-/* range[j] = the fourth root of the mean of x_j^4 over the stage's input. Each text has the same
- * weight: errors do not average out in a short one. */
+/* range[j] = the fourth root of the mean of x_j^4 over the stage's input, and the means for
+ * set_squares(). Each text has the same weight: errors do not average out in a short one. */
 static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
                                      gpuserve_error *error)
 {
     const char *input = gsv_stage_input(s->net->spec, &s->at, stage);
     const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, stage);
-    const int32_t *ends = s->host->cu_seqlens;
+    const float texts = (float)s->host->n_sequences;
     gpuserve_status st = GPUSERVE_OK;
 
     memset(s->range, 0, columns * sizeof(float));
+    memset(s->squares, 0, columns * sizeof(float));
+    memset(s->means, 0, columns * (size_t)s->host->n_sequences * sizeof(float));
     for (int32_t i = 0; i < s->host->n_sequences && st == GPUSERVE_OK; i++)
-        st = measure_text(s, input, (size_t)ends[i], (size_t)ends[i + 1], columns, ld, error);
-    for (size_t j = 0; j < columns; j++)
-        s->range[j] = sqrtf(sqrtf(s->range[j] / (float)s->host->n_sequences));
+        st = measure_text(s, input, i, columns, ld, error);
+    for (size_t j = 0; j < columns; j++) {
+        s->range[j] = sqrtf(sqrtf(s->range[j] / texts));
+        s->squares[j] /= texts;
+    }
     return st;
+}
+
+/* The mean squares of the scaled input: the means of the texts, and what these leave. */
+static struct gsv_input_squares set_squares(struct smoother *s, size_t k)
+{
+    const size_t texts = (size_t)s->host->n_sequences;
+    const float root = 1.0f / sqrtf((float)texts);
+
+    for (size_t j = 0; j < k; j++) {
+        float explained = 0.0f;
+
+        s->squares[j] *= s->range[j] * s->range[j];
+        for (size_t t = 0; t < texts; t++) {
+            const float u = s->means[t * k + j] * s->range[j] * root;
+
+            s->u[j * texts + t] = u;
+            explained += u * u;
+        }
+        s->squares[j] = fmaxf(0.0f, s->squares[j] - explained);
+    }
+    return (struct gsv_input_squares){ k, texts, s->u, s->squares };
 }
 
 static void take_largest(float *restrict largest, const float *restrict row, size_t k)
@@ -198,6 +256,7 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
     const struct gsv_weight *item = &net->spec->items[index];
     const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
     struct gpuserve_linear_source source = { 0 };
+    struct gsv_input_squares squares;
     gpuserve_status st;
 
     if (net->linears[index]) /* shared with an earlier layer */
@@ -208,6 +267,8 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
     if (st != GPUSERVE_OK)
         return st;
     balance(s, s->reader->floats, (size_t)item->n, (size_t)item->k);
+    squares = set_squares(s, (size_t)item->k);
+    gsv_round_weights(s->reader->floats, (size_t)item->n, &squares, s->scratch, s->n_threads);
     source.dtype = GPUSERVE_DTYPE_INT8;
     source.input_scale = s->range;
     st = net->backend->linear_create(net->device, &net->linears[index], net->places[index], &source,
@@ -225,8 +286,9 @@ gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
         .net = net,
         .reader = reader,
         .host = batch,
+        .n_threads = n_threads,
     };
-    gpuserve_status st = smoother_init(&s, n_threads, error);
+    gpuserve_status st = smoother_init(&s, error);
 
     if (st == GPUSERVE_OK)
         st = run_stage(&s, -1, GSV_STAGE_ATTEND, error);

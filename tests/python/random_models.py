@@ -2,6 +2,7 @@
 
 A model is made anew from its seed in each run, the same one always: RandomState's streams are frozen.
 """
+import itertools
 import json
 import os
 import shutil
@@ -25,6 +26,12 @@ class Kind(NamedTuple):
     outlier: float = 1
     #: About the standard deviation of attention's logits: 1 is flat, 4 looks at few tokens.
     peak: float = 1
+
+
+#: 48 models: heads of 128 and 64, flat to peaked attention, without outliers (two seeds), with channels 10 and 30 times as large.
+HARD = [Kind(100 + i, heads=heads, layers=layers, peak=peak, n_outliers=n, outlier=outlier)
+        for i, (heads, layers, peak, (n, outlier)) in enumerate(itertools.product(
+            (2, 4), (3, 4), (2, 4, 6), ((0, 1), (0, 1), (3, 10), (3, 30))))]
 
 
 def tensors_of(kind, vocabulary):

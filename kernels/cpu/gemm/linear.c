@@ -94,14 +94,15 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
 {
     const struct gpuserve_linear *w = op->weight;
     const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
+    const size_t byte_ld = stream->byte_ld / sizeof(uint16_t);
     const struct quantize_job quantize = {
         stream->isa,
         { op->in, w->input_scale, stream->bytes, stream->least, stream->step, (size_t)op->in_ld,
-          stream->byte_ld, w->k },
+          byte_ld, w->k },
     };
     const struct gsv_gemm_s8 gemm = {
-        stream->bytes, stream->least,   stream->step, w->weight, w->scale,
-        w->column_sum, stream->byte_ld, depth,        *finish,
+        stream->bytes, stream->least, stream->step, w->weight, w->scale,
+        w->column_sum, byte_ld,       depth,        *finish,
     };
     struct gemm_job job = { .s8 = &gemm, .rows = op->rows };
 

@@ -35,8 +35,8 @@ struct gpuserve_stream {
     gsv_attention_fn attention; /* bfloat16 variant if products are rounded too */
     float *scratch;             /* scratch_floats for each thread */
     size_t scratch_floats;
-    uint8_t *bytes; /* INT8, BFLOAT16: converted input rows of one linear, byte_ld apart */
-    size_t byte_ld;
+    uint8_t *bytes; /* INT8, BFLOAT16: converted input rows of one linear */
+    size_t byte_ld; /* distance of bfloat16 rows; of INT8 rows half of it */
     float *least, *step;
 };
 

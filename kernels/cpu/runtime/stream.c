@@ -70,8 +70,8 @@ static struct stream_plan plan_of(const struct gpuserve_stream_options *o)
     plan.scratch = take(&plan.total, (size_t)plan.n_threads * plan.scratch_floats * sizeof(float));
     if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16)
         return plan;
-    plan.byte_ld = gsv_round_up(
-        (size_t)o->max_columns * (o->dtype == GPUSERVE_DTYPE_INT8 ? 1 : sizeof(uint16_t)), 64);
+    /* an INT8 net may keep products in bfloat16 */
+    plan.byte_ld = gsv_round_up((size_t)o->max_columns, 64) * sizeof(uint16_t);
     plan.bytes = take(&plan.total, plan.rows * plan.byte_ld);
     plan.ranges = take(&plan.total, 2 * plan.rows * sizeof(float));
     return plan;
