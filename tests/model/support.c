@@ -186,7 +186,7 @@ float *run_all(const struct loaded *model, const struct texts *texts, struct gsv
 /* --------------------------------------------------------------------------------- references */
 
 /* Opens the file and looks for the tensor; the caller closes both. */
-static bool find_reference(struct gsv_dir **dir, struct gsv_safetensors **file,
+static bool find_reference(struct gsv_dir **dir, struct gsv_weight_file **file,
                            struct gsv_tensor *tensor, const char *path, const char *name)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -197,17 +197,17 @@ static bool find_reference(struct gsv_dir **dir, struct gsv_safetensors **file,
     cr_assert_eq(gsv_dir_open(dir, folder, &error), GPUSERVE_OK, "%s", error.message);
     cr_assert_eq(gsv_safetensors_open(file, *dir, slash + 1, &error), GPUSERVE_OK, "%s",
                  error.message);
-    return gsv_safetensors_find(*file, name, tensor);
+    return gsv_weight_file_find(*file, name, tensor);
 }
 
 bool has_reference(const char *path, const char *name)
 {
     struct gsv_dir *dir = NULL;
-    struct gsv_safetensors *file = NULL;
+    struct gsv_weight_file *file = NULL;
     struct gsv_tensor tensor;
     const bool found = find_reference(&dir, &file, &tensor, path, name);
 
-    gsv_safetensors_close(&file);
+    gsv_weight_file_close(&file);
     gsv_dir_close(&dir);
     return found;
 }
@@ -216,17 +216,17 @@ void *read_reference(const char *path, const char *name, size_t *count)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_dir *dir = NULL;
-    struct gsv_safetensors *file = NULL;
+    struct gsv_weight_file *file = NULL;
     struct gsv_tensor tensor;
     void *bytes;
 
     cr_assert(find_reference(&dir, &file, &tensor, path, name), "%s has no %s", path, name);
     bytes = malloc((size_t)tensor.size_bytes + 1);
-    cr_assert_eq(gsv_fd_read(gsv_safetensors_fd(file), bytes, (size_t)tensor.size_bytes,
+    cr_assert_eq(gsv_fd_read(gsv_weight_file_fd(file), bytes, (size_t)tensor.size_bytes,
                              tensor.offset, path, &error),
                  GPUSERVE_OK, "%s", error.message);
     *count = (size_t)tensor.count;
-    gsv_safetensors_close(&file);
+    gsv_weight_file_close(&file);
     gsv_dir_close(&dir);
     return bytes;
 }

@@ -26,12 +26,12 @@ static size_t n_texts;
 static gpuserve_status try_safetensors(const struct gsv_dir *dir, const char *name,
                                        gpuserve_error *error)
 {
-    struct gsv_safetensors *file = NULL;
+    struct gsv_weight_file *file = NULL;
     const gpuserve_status status = gsv_safetensors_open(&file, dir, name, error);
 
     if (status == GPUSERVE_OK)
         printf("1");
-    gsv_safetensors_close(&file);
+    gsv_weight_file_close(&file);
     return status;
 }
 
