@@ -24,6 +24,7 @@ struct safetensors {
     struct gsv_weight_file file; /* first */
     uint64_t data_begin;         /* file offset of the tensors' bytes */
     struct gsv_json_value *header;
+    size_t metadata_at; /* the field of the header that is METADATA_KEY; their number: none */
 };
 
 /* Byte range of one tensor during validation. */
@@ -273,6 +274,10 @@ static gpuserve_status read_header(struct safetensors *safetensors, gpuserve_err
     if (st == GPUSERVE_OK)
         st = gsv_safetensors_check(&safetensors->header, header, header_size, file->size_bytes,
                                    file->shown, error);
+    for (size_t *i = &safetensors->metadata_at; st == GPUSERVE_OK && *i < safetensors->header->n;
+         ++*i)
+        if (strcmp(safetensors->header->is.fields[*i]->key, METADATA_KEY) == 0)
+            break;
     safetensors->data_begin = LENGTH_BYTES + header_size;
     free(header);
     return st;
@@ -283,30 +288,48 @@ static const struct safetensors *as_safetensors(const struct gsv_weight_file *fi
     return (const struct safetensors *)(const void *)file; /* its first field */
 }
 
-static bool find(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor)
+/* Describe the tensor of a header's field. */
+static void set_tensor(struct gsv_tensor *tensor, const struct gsv_weight_file *file,
+                       const struct gsv_json_value *info)
 {
-    const struct safetensors *safetensors = as_safetensors(file);
-    const struct gsv_json_value *info = gsv_json_member(safetensors->header, name);
-    const struct gsv_json_value *shape, *offsets;
-    int type;
+    const uint64_t data_begin = as_safetensors(file)->data_begin;
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
+    const int type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
 
-    if (!info || strcmp(name, METADATA_KEY) == 0)
-        return false;
-    shape = gsv_json_member(info, "shape");
-    offsets = gsv_json_member(info, "data_offsets");
     memset(tensor, 0, sizeof(*tensor));
     tensor->name = info->key;
     tensor->file = file;
-    type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
     tensor->type = types[type].type;
     tensor->type_name = types[type].name;
     tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
         tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
     count_elements(info, &tensor->count); /* cannot overflow: validated when the file was opened */
-    tensor->offset = safetensors->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
-    tensor->size_bytes = safetensors->data_begin +
-                         (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+    tensor->offset = data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
+    tensor->size_bytes =
+        data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+}
+
+static bool find(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *info = gsv_json_member(as_safetensors(file)->header, name);
+
+    if (!info || strcmp(name, METADATA_KEY) == 0)
+        return false;
+    set_tensor(tensor, file, info);
+    return true;
+}
+
+static bool at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor)
+{
+    const struct safetensors *safetensors = as_safetensors(file);
+
+    if (i >= safetensors->metadata_at) /* the field that is not a tensor */
+        i++;
+    if (i >= safetensors->header->n)
+        return false;
+    set_tensor(tensor, file, safetensors->header->is.fields[i]);
     return true;
 }
 
@@ -315,7 +338,7 @@ static void close_safetensors(struct gsv_weight_file *file)
     gsv_json_free(&((struct safetensors *)(void *)file)->header);
 }
 
-static const struct gsv_weight_format format = { "safetensors", find, close_safetensors };
+static const struct gsv_weight_format format = { "safetensors", find, at, close_safetensors };
 
 gpuserve_status gsv_safetensors_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
                                      const char *name, gpuserve_error *error)

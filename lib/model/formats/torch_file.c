@@ -470,6 +470,15 @@ static bool find(const struct gsv_weight_file *file, const char *name, struct gs
     return found != NULL;
 }
 
+static bool at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor)
+{
+    const struct torch_file *torch = (const struct torch_file *)(const void *)file;
+
+    if (i < torch->n)
+        *tensor = torch->tensors[i];
+    return i < torch->n;
+}
+
 static void close_torch(struct gsv_weight_file *file)
 {
     struct torch_file *torch = (struct torch_file *)(void *)file;
@@ -478,7 +487,7 @@ static void close_torch(struct gsv_weight_file *file)
     free(torch->names);
 }
 
-static const struct gsv_weight_format format = { "pickle", find, close_torch };
+static const struct gsv_weight_format format = { "pickle", find, at, close_torch };
 
 gpuserve_status gsv_torch_file_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
                                     const char *name, gpuserve_error *error)

@@ -92,6 +92,11 @@ bool gsv_weight_file_find(const struct gsv_weight_file *file, const char *name,
     return file->format->find(file, name, tensor);
 }
 
+bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor)
+{
+    return file->format->at(file, i, tensor);
+}
+
 const char *gsv_weight_file_name(const struct gsv_weight_file *file)
 {
     return file->shown;

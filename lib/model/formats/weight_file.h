@@ -43,6 +43,7 @@ struct gsv_tensor {
 struct gsv_weight_format {
     const char *name; /* "safetensors" */
     bool (*find)(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor);
+    bool (*at)(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
     void (*close)(struct gsv_weight_file *file); /* frees the format's own fields */
 };
 
@@ -65,6 +66,9 @@ void gsv_weight_file_close(struct gsv_weight_file **file); /* accepts NULL, sets
 /* Find a tensor by name; false if it does not exist. */
 bool gsv_weight_file_find(const struct gsv_weight_file *file, const char *name,
                           struct gsv_tensor *tensor);
+
+/* Tensor i, in an order of the format's own; false if there are no more than i tensors. */
+bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
 
 const char *gsv_weight_file_name(const struct gsv_weight_file *file); /* for messages */
 int gsv_weight_file_fd(const struct gsv_weight_file *file);
