@@ -6,10 +6,12 @@
 #include "lib/model/formats/safetensors.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BATCH_TOKENS 1024
@@ -37,6 +39,66 @@ const char *test_data(const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", TEST_DATA_DIR, name);
     return path;
+}
+
+/* -------------------------------------------------------------------------------------- files */
+
+char *read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat info;
+    char *bytes;
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fstat(fileno(f), &info), 0);
+    *size = (size_t)info.st_size;
+    bytes = calloc(*size + 1, 1);
+    cr_assert_eq(fread(bytes, 1, *size, f), *size);
+    fclose(f);
+    return bytes;
+}
+
+void write_file(const char *path, const char *bytes, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}
+
+void each_file(const char *folder, const char *to)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    cr_assert(dir, "%s", folder);
+    if (to)
+        mkdir(to, 0700);
+    while ((entry = readdir(dir))) {
+        char path[2048], copy[2048];
+        struct stat info;
+        size_t size;
+        char *bytes;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        snprintf(copy, sizeof(copy), "%s/%s", to ? to : "", entry->d_name);
+        cr_assert_eq(stat(path, &info), 0);
+        if (S_ISDIR(info.st_mode)) {
+            each_file(path, to ? copy : NULL);
+        } else if (to) {
+            bytes = read_file(path, &size);
+            write_file(copy, bytes, size);
+            free(bytes);
+        } else {
+            unlink(path);
+        }
+    }
+    closedir(dir);
+    if (!to)
+        rmdir(folder);
 }
 
 /* ------------------------------------------------------------------------------------- models */
