@@ -87,7 +87,7 @@ static void check_tensors(const struct gsv_weight_file *file)
         if (tensor.offset > file->size_bytes ||
             tensor.size_bytes > file->size_bytes - tensor.offset)
             abort();
-        if (tensor.type != GSV_TENSOR_OTHER &&
+        if (tensor.type != GSV_TENSOR_OTHER && !tensor.is_strided &&
             tensor.size_bytes / gsv_tensor_element_size(tensor.type) != tensor.count)
             abort();
     }

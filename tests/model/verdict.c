@@ -4,10 +4,10 @@
  * Usage: verdict safetensors|torch|tokenizer|model DIR < NAMES
  *
  * Prints a line per name: "1" and the result, or "0 STATUS MESSAGE". The result of a tokenizer is
- * the ids of each line of DIR/texts, that of weights the number of tensors; a model has none. Used
- * by differential_safetensors.py, differential_tokenizer.py, hostile_torch.py and mutants.py, which
- * compare with the reference implementations. Exit code 3 if memory grew more than files of this
- * size may need (safety: T2).
+ * the ids of each line of DIR/texts, that of weights the tensors; a model has none. Used
+ * by differential_safetensors.py, differential_tokenizer.py, hostile_torch.py, torch_mutants.py and
+ * mutants.py, which compare with the reference implementations. Exit code 3 if memory grew more
+ * than files of this size may need (safety: T2).
  */
 #include "lib/model/formats/safetensors.h"
 #include "lib/model/formats/torch_file.h"
@@ -25,18 +25,24 @@ enum { NAME_BYTES = 256, MAX_TEXTS = 16, MAX_TEXT = 1024, MAX_GROWTH_KIB = 64 * 
 static char texts[MAX_TEXTS][MAX_TEXT];
 static size_t n_texts;
 
-/* Prints the number of tensors. Each must be found by its name and lie inside the file. */
+/* Prints the number of tensors, then NAME:OFFSET:BYTES of each. Each must be found by its name and
+ * lie inside the file. */
 static void print_tensors(const struct gsv_weight_file *file)
 {
     struct gsv_tensor tensor, found;
     size_t n = 0;
 
-    for (; gsv_weight_file_at(file, n, &tensor); n++)
+    while (gsv_weight_file_at(file, n, &tensor))
+        n++;
+    printf("1 %zu", n);
+    for (size_t i = 0; gsv_weight_file_at(file, i, &tensor); i++) {
         if (!gsv_weight_file_find(file, tensor.name, &found) || found.offset != tensor.offset ||
             tensor.offset > file->size_bytes ||
             tensor.size_bytes > file->size_bytes - tensor.offset)
             abort();
-    printf("1 %zu", n);
+        printf(" %s:%llu:%llu", tensor.name, (unsigned long long)tensor.offset,
+               (unsigned long long)tensor.size_bytes);
+    }
 }
 
 static gpuserve_status try_weights(const struct gsv_dir *dir, const char *name, bool is_torch,

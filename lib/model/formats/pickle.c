@@ -188,6 +188,10 @@ gpuserve_status gsv_pickle_append(struct gsv_pickle *p, enum gsv_pickle_kind kin
                                is_dict ? "dict" : "list");
     if (is_dict && n % 2 != 0)
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error, "a key of a dict has no value");
+    for (size_t i = 0; is_dict && i < n; i += 2)
+        if (values[i].kind > GSV_PICKLE_STRING)
+            return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
+                                   "a key of a dict is neither a string nor a number");
     return append(p, p->stack[p->n_stack - 1].is.index, values, n, error);
 }
 

@@ -22,6 +22,7 @@
 #define GSV_PICKLE_MAX_TENSORS 100000u
 #define GSV_PICKLE_MAX_RANK 64u
 
+/* Up to STRING, values may be keys of dicts. */
 enum gsv_pickle_kind {
     GSV_PICKLE_UNSET, /* a memo entry that was never written */
     GSV_PICKLE_NONE,

@@ -369,7 +369,8 @@ static void set_tensor(struct gsv_tensor *tensor, const struct loader *loader,
         tensor->shape[i] = (uint64_t)shape->items[i].is.integer;
     tensor->count = from->count;
     tensor->offset = loader->offsets[from->storage] + from->offset * type->bytes;
-    tensor->size_bytes = from->count * type->bytes;
+    if (!from->is_strided) /* its elements may repeat, so their number has no bound */
+        tensor->size_bytes = from->count * type->bytes;
 }
 
 static int compare_tensors(const void *a, const void *b)

@@ -36,7 +36,7 @@ struct gsv_tensor {
     uint64_t shape[GSV_TENSOR_MAX_RANK]; /* the first GSV_TENSOR_MAX_RANK dimensions */
     uint64_t count;                      /* number of elements */
     uint64_t offset;                     /* bytes from the start of the file */
-    uint64_t size_bytes;
+    uint64_t size_bytes;                 /* 0 if is_strided */
 };
 
 /* The functions of a format. */
