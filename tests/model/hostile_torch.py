@@ -94,6 +94,8 @@ def bad_pickles():
     yield "string bomb", pickled(b"X\xff\xff\xff\xff"), FORMAT, "truncated"
     yield "string bomb of 64 bits", pickled(b"\x8d" + b"\xff" * 8, 4), FORMAT, "truncated"
     yield "frame bomb", pickled(b"\x95" + b"\xff" * 7 + b"\x7f", 4), FORMAT, "truncated"
+    yield "frame in a frame", pickled(b"\x95" + b"\x0a" + b"\0" * 7 + b"\x95" + b"\0" * 8 + b"}", 4), FORMAT, "inside another"
+    yield "string past its frame", pickled(b"\x95" + b"\x06" + b"\0" * 7 + text("abcdef"), 4), FORMAT, "6 bytes are needed, 1 are left"
     yield "number bomb", pickled(b"\x8a\xff"), FORMAT, "truncated"
     yield "line without end", b"\x80\2ctorch", FORMAT, "a line does not end"
     yield "STACK_GLOBAL of numbers", pickled(number(1) + number(2) + b"\x93", 4), FORMAT, "two strings"

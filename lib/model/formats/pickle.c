@@ -41,10 +41,10 @@ gpuserve_status gsv_pickle_take(struct gsv_pickle *p, uint64_t n, const unsigned
                                 gpuserve_error *error)
 {
     *bytes = p->bytes;
-    if (n > p->size - p->at)
+    if (n > gsv_pickle_left(p))
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "%llu bytes are needed, %zu are left: the pickle is truncated",
-                               (unsigned long long)n, p->size - p->at);
+                               (unsigned long long)n, gsv_pickle_left(p));
     *bytes = p->bytes + p->at;
     p->at += (size_t)n;
     return GPUSERVE_OK;

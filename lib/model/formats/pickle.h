@@ -73,7 +73,9 @@ struct gsv_pickle {
     const char *shown, *part; /* file and part of it, for messages */
     const unsigned char *bytes;
     size_t size;
-    size_t at;     /* the next byte */
+    size_t at; /* the next byte */
+    size_t
+        frame; /* end of the current frame (FRAME), which no opcode crosses; may be behind `at` */
     size_t opcode; /* offset of the opcode in progress, for messages */
 
     struct gsv_pickle_value *stack, *memo;

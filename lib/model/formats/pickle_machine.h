@@ -17,6 +17,12 @@ gpuserve_status gsv_pickle_fail(const struct gsv_pickle *pickle, gpuserve_status
 /* A new empty container. */
 gpuserve_status gsv_pickle_new(struct gsv_pickle *pickle, enum gsv_pickle_kind kind,
                                struct gsv_pickle_value *value, gpuserve_error *error);
+/* The bytes that the current frame, or the pickle, has left. */
+static inline size_t gsv_pickle_left(const struct gsv_pickle *pickle)
+{
+    return (pickle->at < pickle->frame ? pickle->frame : pickle->size) - pickle->at;
+}
+
 /* The next n bytes of the pickle. */
 gpuserve_status gsv_pickle_take(struct gsv_pickle *pickle, uint64_t n, const unsigned char **bytes,
                                 gpuserve_error *error);

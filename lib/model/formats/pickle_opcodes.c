@@ -31,11 +31,16 @@ static gpuserve_status op_frame(struct gsv_pickle *p, gpuserve_error *error)
     uint64_t size;
     const gpuserve_status st = gsv_pickle_take_number(p, 8, &size, error);
 
-    if (st == GPUSERVE_OK && size > p->size - p->at)
+    if (st != GPUSERVE_OK)
+        return st;
+    if (p->at < p->frame)
+        return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error, "a frame begins inside another one");
+    if (size > p->size - p->at)
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "a frame of %llu bytes, %zu are left: the pickle is truncated",
                                (unsigned long long)size, p->size - p->at);
-    return st;
+    p->frame = p->at + (size_t)size;
+    return GPUSERVE_OK;
 }
 
 static gpuserve_status op_mark(struct gsv_pickle *p, gpuserve_error *error)
@@ -275,7 +280,7 @@ static gpuserve_status take_line(struct gsv_pickle *p, const char **text, size_t
                                  gpuserve_error *error)
 {
     const unsigned char *begin = p->bytes + p->at;
-    const unsigned char *end = memchr(begin, '\n', p->size - p->at);
+    const unsigned char *end = memchr(begin, '\n', gsv_pickle_left(p));
 
     if (!end)
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
