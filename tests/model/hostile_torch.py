@@ -90,7 +90,8 @@ def bad_pickles():
     yield "memo of nothing", pickled(b"q\0"), FORMAT, "the stack is empty"
     yield "memo never written", pickled(b"h\0"), FORMAT, "memo entry 0 was never written"
     yield "memo hole", pickled(b"}q\5h\4"), FORMAT, "memo entry 4 was never written"
-    yield "memo bomb", pickled(b"}r\xff\xff\xff\xff"), TOO_LARGE, "entries of the memo"
+    yield "memo bomb", pickled(b"}r\xff\xff\xff\xff"), FORMAT, "memo entry 4294967295 in a pickle of"
+    yield "memo bomb of a large pickle", pickled(text("x" * (2 << 20)) + b"r" + struct.pack("<I", 10**6)), TOO_LARGE, "more than 1000000 entries"
     yield "string bomb", pickled(b"X\xff\xff\xff\xff"), FORMAT, "truncated"
     yield "string bomb of 64 bits", pickled(b"\x8d" + b"\xff" * 8, 4), FORMAT, "truncated"
     yield "frame bomb", pickled(b"\x95" + b"\xff" * 7 + b"\x7f", 4), FORMAT, "truncated"
@@ -164,8 +165,8 @@ def bad_archives():
     yield "larger than the entries", one(size=65), FORMAT, "but the entries end at"
     yield "header outside", one(offset=2**31), FORMAT, "outside the archive"
     yield "header elsewhere", one(offset=3), FORMAT, "no local header"
-    yield "overlap of one header", archive([Entry("a/data.pkl", GOOD), Entry("a/data/0", STORAGE),
-                                            Entry("a/data/0", STORAGE, offset=0, local_name=b"x")]), FORMAT, ""
+    yield "header of another entry", archive([Entry("a/data.pkl", GOOD), Entry("a/data/0", STORAGE),
+                                            Entry("a/data/0", STORAGE, offset=0, local_name=b"x")]), FORMAT, "contradicts the directory"
     inner = Entry("a/data/1", b"y" * 16)
     outer = Entry("a/data/0", inner.local() + inner.data)
     hidden = len(Entry("a/data.pkl", GOOD).local() + GOOD) + len(outer.local())

@@ -27,11 +27,17 @@ gpuserve_status gsv_pickle_fail(const struct gsv_pickle *pickle, gpuserve_status
                     pickle->opcode, text);
 }
 
-static gpuserve_status fail_limit(const struct gsv_pickle *p, const char *what, unsigned limit,
-                                  gpuserve_error *error)
+gpuserve_status gsv_pickle_grow(const struct gsv_pickle *pickle, void **array, size_t *capacity,
+                                size_t needed, size_t element_size, unsigned maximum,
+                                const char *what, gpuserve_error *error)
 {
-    return gsv_pickle_fail(p, GPUSERVE_E_TOO_LARGE, error, "more than %u %s, or out of memory",
-                           limit, what);
+    if (needed > maximum)
+        return gsv_pickle_fail(pickle, GPUSERVE_E_TOO_LARGE, error, "more than %u %s", maximum,
+                               what);
+    if (!gsv_grow(array, capacity, needed, element_size, maximum))
+        return gsv_pickle_fail(pickle, GPUSERVE_E_NOMEM, error, "out of memory for %zu %s", needed,
+                               what);
+    return GPUSERVE_OK;
 }
 
 /* ------------------------------------------------------------------------------ stack and memo */
@@ -66,11 +72,13 @@ gpuserve_status gsv_pickle_take_number(struct gsv_pickle *p, unsigned n, uint64_
 gpuserve_status gsv_pickle_push(struct gsv_pickle *p, struct gsv_pickle_value value,
                                 gpuserve_error *error)
 {
-    if (!gsv_grow((void **)&p->stack, &p->stack_capacity, p->n_stack + 1, sizeof(*p->stack),
-                  GSV_PICKLE_MAX_STACK))
-        return fail_limit(p, "values on the stack", GSV_PICKLE_MAX_STACK, error);
-    p->stack[p->n_stack++] = value;
-    return GPUSERVE_OK;
+    const gpuserve_status st =
+        gsv_pickle_grow(p, (void **)&p->stack, &p->stack_capacity, p->n_stack + 1,
+                        sizeof(*p->stack), GSV_PICKLE_MAX_STACK, "values on the stack", error);
+
+    if (st == GPUSERVE_OK)
+        p->stack[p->n_stack++] = value;
+    return st;
 }
 
 /* The number of values above the last mark. */
@@ -108,14 +116,19 @@ gpuserve_status gsv_pickle_pop_mark(struct gsv_pickle *p, const struct gsv_pickl
 gpuserve_status gsv_pickle_memo_put(struct gsv_pickle *p, uint64_t index, gpuserve_error *error)
 {
     const size_t size = p->memo_size;
+    gpuserve_status st;
 
     if (above_mark(p) == 0)
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error, "the stack is empty");
     /* a pickle of N bytes cannot write N entries, so it needs no index N */
-    if (index >= GSV_PICKLE_MAX_MEMO || index >= p->size ||
-        !gsv_grow((void **)&p->memo, &p->memo_capacity, (size_t)index + 1, sizeof(*p->memo),
-                  GSV_PICKLE_MAX_MEMO))
-        return fail_limit(p, "entries of the memo", GSV_PICKLE_MAX_MEMO, error);
+    if (index >= p->size)
+        return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
+                               "memo entry %llu in a pickle of %zu bytes",
+                               (unsigned long long)index, p->size);
+    st = gsv_pickle_grow(p, (void **)&p->memo, &p->memo_capacity, (size_t)index + 1,
+                         sizeof(*p->memo), GSV_PICKLE_MAX_MEMO, "entries of the memo", error);
+    if (st != GPUSERVE_OK)
+        return st;
     if (index >= size) {
         memset(p->memo + size, 0, ((size_t)index + 1 - size) * sizeof(*p->memo));
         p->memo_size = (size_t)index + 1;
@@ -139,9 +152,12 @@ gpuserve_status gsv_pickle_memo_get(struct gsv_pickle *p, uint64_t index, gpuser
 gpuserve_status gsv_pickle_new(struct gsv_pickle *p, enum gsv_pickle_kind kind,
                                struct gsv_pickle_value *value, gpuserve_error *error)
 {
-    if (!gsv_grow((void **)&p->containers, &p->containers_capacity, p->n_containers + 1,
-                  sizeof(*p->containers), GSV_PICKLE_MAX_CONTAINERS))
-        return fail_limit(p, "tuples, lists and dicts", GSV_PICKLE_MAX_CONTAINERS, error);
+    const gpuserve_status st = gsv_pickle_grow(
+        p, (void **)&p->containers, &p->containers_capacity, p->n_containers + 1,
+        sizeof(*p->containers), GSV_PICKLE_MAX_CONTAINERS, "tuples, lists and dicts", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
     memset(&p->containers[p->n_containers], 0, sizeof(*p->containers));
     *value = (struct gsv_pickle_value){ .kind = kind, .is.index = p->n_containers++ };
     return GPUSERVE_OK;
@@ -152,13 +168,18 @@ static gpuserve_status append(struct gsv_pickle *p, size_t index,
                               gpuserve_error *error)
 {
     struct gsv_pickle_container *container = &p->containers[index];
+    gpuserve_status st;
 
     if (n == 0)
         return GPUSERVE_OK;
-    if (n > GSV_PICKLE_MAX_ITEMS - p->n_items ||
-        !gsv_grow((void **)&container->items, &container->capacity, container->n + n,
-                  sizeof(*container->items), GSV_PICKLE_MAX_ITEMS))
-        return fail_limit(p, "items of tuples, lists and dicts", GSV_PICKLE_MAX_ITEMS, error);
+    if (n > GSV_PICKLE_MAX_ITEMS - p->n_items)
+        return gsv_pickle_fail(p, GPUSERVE_E_TOO_LARGE, error,
+                               "more than %u items of tuples, lists and dicts",
+                               GSV_PICKLE_MAX_ITEMS);
+    st = gsv_pickle_grow(p, (void **)&container->items, &container->capacity, container->n + n,
+                         sizeof(*container->items), GSV_PICKLE_MAX_ITEMS, "items", error);
+    if (st != GPUSERVE_OK)
+        return st;
     memcpy(container->items + container->n, values, n * sizeof(*values));
     container->n += n;
     p->n_items += n;

@@ -14,6 +14,11 @@
 gpuserve_status gsv_pickle_fail(const struct gsv_pickle *pickle, gpuserve_status status,
                                 gpuserve_error *error, const char *format, ...)
     GPUSERVE_PRINTF(4, 5);
+/* Grow an array to `needed` elements; over `maximum` or without memory, an error that names `what`.
+ */
+gpuserve_status gsv_pickle_grow(const struct gsv_pickle *pickle, void **array, size_t *capacity,
+                                size_t needed, size_t element_size, unsigned maximum,
+                                const char *what, gpuserve_error *error);
 /* A new empty container. */
 gpuserve_status gsv_pickle_new(struct gsv_pickle *pickle, enum gsv_pickle_kind kind,
                                struct gsv_pickle_value *value, gpuserve_error *error);

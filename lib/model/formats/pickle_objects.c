@@ -7,8 +7,6 @@
  */
 #include "lib/model/formats/pickle_machine.h"
 
-#include "lib/base/alloc.h"
-
 #include <string.h>
 
 #define MAX_KEY_BYTES 32u
@@ -119,6 +117,7 @@ gpuserve_status gsv_pickle_persistent(struct gsv_pickle *p, const struct gsv_pic
     size_t n = 0;
     const struct gsv_pickle_value *items = tuple_items(p, id, &n);
     struct gsv_pickle_storage storage;
+    gpuserve_status st;
 
     if (!items || !is_storage_id(items, n))
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
@@ -129,10 +128,10 @@ gpuserve_status gsv_pickle_persistent(struct gsv_pickle *p, const struct gsv_pic
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "a storage has %lld elements, which is out of range",
                                (long long)items[4].is.integer);
-    if (!gsv_grow((void **)&p->storages, &p->storages_capacity, p->n_storages + 1,
-                  sizeof(*p->storages), GSV_PICKLE_MAX_TENSORS))
-        return gsv_pickle_fail(p, GPUSERVE_E_TOO_LARGE, error,
-                               "more than %u storages, or out of memory", GSV_PICKLE_MAX_TENSORS);
+    st = gsv_pickle_grow(p, (void **)&p->storages, &p->storages_capacity, p->n_storages + 1,
+                         sizeof(*p->storages), GSV_PICKLE_MAX_TENSORS, "storages", error);
+    if (st != GPUSERVE_OK)
+        return st;
     *result = (struct gsv_pickle_value){ .kind = GSV_PICKLE_STORAGE, .is.index = p->n_storages };
     p->storages[p->n_storages++] = storage;
     return GPUSERVE_OK;
@@ -179,6 +178,7 @@ static gpuserve_status make_tensor(struct gsv_pickle *p, const struct gsv_pickle
     const struct gsv_pickle_value *shape = tuple_items(p, &arguments[2], &rank);
     const struct gsv_pickle_value *strides = tuple_items(p, &arguments[3], &n_strides);
     uint64_t last, end, limit;
+    gpuserve_status st;
 
     if (arguments[0].kind != GSV_PICKLE_STORAGE || arguments[1].kind != GSV_PICKLE_INT ||
         arguments[1].is.integer < 0 || !shape || !strides || rank != n_strides ||
@@ -199,10 +199,10 @@ static gpuserve_status make_tensor(struct gsv_pickle *p, const struct gsv_pickle
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "a tensor ends at element %llu of a storage of %llu",
                                (unsigned long long)end, (unsigned long long)limit);
-    if (!gsv_grow((void **)&p->tensors, &p->tensors_capacity, p->n_tensors + 1, sizeof(*p->tensors),
-                  GSV_PICKLE_MAX_TENSORS))
-        return gsv_pickle_fail(p, GPUSERVE_E_TOO_LARGE, error,
-                               "more than %u tensors, or out of memory", GSV_PICKLE_MAX_TENSORS);
+    st = gsv_pickle_grow(p, (void **)&p->tensors, &p->tensors_capacity, p->n_tensors + 1,
+                         sizeof(*p->tensors), GSV_PICKLE_MAX_TENSORS, "tensors", error);
+    if (st != GPUSERVE_OK)
+        return st;
     *result = (struct gsv_pickle_value){ .kind = GSV_PICKLE_TENSOR, .is.index = p->n_tensors };
     p->tensors[p->n_tensors++] = tensor;
     return GPUSERVE_OK;
