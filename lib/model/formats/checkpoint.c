@@ -90,20 +90,20 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
 /* ----------------------------------------------------------------------------------- checkpoint */
 
 /* The names under which a folder has its weights, in one file or in several. */
-struct layout {
+struct weight_layout {
     const char *name, *index;
     gpuserve_status (*open)(struct gsv_weight_file **file, const struct gsv_dir *dir,
                             const char *name, gpuserve_error *error);
 };
 
-static const struct layout layouts[] = {
+static const struct weight_layout layouts[] = {
     { "model.safetensors", "model.safetensors.index.json", gsv_safetensors_open },
     { "pytorch_model.bin", "pytorch_model.bin.index.json", gsv_torch_file_open },
 };
 
 static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                const char *folder, const struct layout *layout, const char *name,
-                                gpuserve_error *error)
+                                const char *folder, const struct weight_layout *layout,
+                                const char *name, gpuserve_error *error)
 {
     char path[GSV_FILE_NAME_BYTES];
     gpuserve_status st;
@@ -124,7 +124,7 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* List the file names of a weight map, sorted. */
-static gpuserve_status list_names(const char **names, const struct layout *layout,
+static gpuserve_status list_names(const char **names, const struct weight_layout *layout,
                                   const struct gsv_json_value *map, gpuserve_error *error)
 {
     for (size_t i = 0; i < map->n; i++) {
@@ -140,7 +140,7 @@ static gpuserve_status list_names(const char **names, const struct layout *layou
 
 /* Open each file named in a weight map once. */
 static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                  const char *folder, const struct layout *layout,
+                                  const char *folder, const struct weight_layout *layout,
                                   const struct gsv_json_value *map, gpuserve_error *error)
 {
     const char **names = gsv_alloc_array(map->n, sizeof(*names));
@@ -163,7 +163,7 @@ static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struc
 }
 
 static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                    const char *folder, const struct layout *layout,
+                                    const char *folder, const struct weight_layout *layout,
                                     gpuserve_error *error)
 {
     struct gsv_json_value *index;
@@ -196,7 +196,7 @@ static gpuserve_status open_weights(struct gsv_checkpoint *checkpoint, const str
                                     const char *folder, gpuserve_error *error)
 {
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        const struct layout *layout = &layouts[i];
+        const struct weight_layout *layout = &layouts[i];
 
         if (gsv_dir_has_in(dir, folder, layout->name))
             return add_file(checkpoint, dir, folder, layout, layout->name, error);

@@ -28,7 +28,7 @@ struct torch_file {
 };
 
 /* A file while it is opened. */
-struct loader {
+struct torch_loader {
     struct torch_file *to;
     const struct gsv_weight_file *file;
     char *bytes;
@@ -37,13 +37,14 @@ struct loader {
     uint64_t *offsets; /* [pickle.n_storages] in the file */
 };
 
-static gpuserve_status fail(const struct loader *loader, const char *what, gpuserve_error *error)
+static gpuserve_status fail(const struct torch_loader *loader, const char *what,
+                            gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %s", loader->file->shown, what);
 }
 
 /* Read `size` bytes, which are bounded, into loader->bytes. */
-static gpuserve_status read_bytes(struct loader *loader, uint64_t offset, size_t size,
+static gpuserve_status read_bytes(struct torch_loader *loader, uint64_t offset, size_t size,
                                   gpuserve_error *error)
 {
     loader->size = size;
@@ -54,7 +55,7 @@ static gpuserve_status read_bytes(struct loader *loader, uint64_t offset, size_t
     return gsv_fd_read(loader->file->fd, loader->bytes, size, offset, loader->file->shown, error);
 }
 
-static gpuserve_status alloc_offsets(struct loader *loader, gpuserve_error *error)
+static gpuserve_status alloc_offsets(struct torch_loader *loader, gpuserve_error *error)
 {
     loader->offsets = gsv_alloc_array(loader->pickle.n_storages, sizeof(*loader->offsets));
     return loader->offsets ? GPUSERVE_OK
@@ -81,7 +82,7 @@ static const struct gsv_zip_entry *find_entry(const struct gsv_zip *zip, const c
 }
 
 /* Refuse TorchScript, whose tensors are parts of a program, and big-endian numbers. */
-static gpuserve_status check_archive(const struct loader *loader, const struct gsv_zip *zip,
+static gpuserve_status check_archive(const struct torch_loader *loader, const struct gsv_zip *zip,
                                      gpuserve_error *error)
 {
     const struct gsv_zip_entry *order = find_entry(zip, "byteorder", 9);
@@ -103,7 +104,7 @@ static gpuserve_status check_archive(const struct loader *loader, const struct g
     return st;
 }
 
-static gpuserve_status place_entries(struct loader *loader, const struct gsv_zip *zip,
+static gpuserve_status place_entries(struct torch_loader *loader, const struct gsv_zip *zip,
                                      gpuserve_error *error)
 {
     const struct gsv_pickle *pickle = &loader->pickle;
@@ -132,7 +133,7 @@ static gpuserve_status place_entries(struct loader *loader, const struct gsv_zip
     return GPUSERVE_OK;
 }
 
-static gpuserve_status read_archive(struct loader *loader, const struct gsv_zip *zip,
+static gpuserve_status read_archive(struct torch_loader *loader, const struct gsv_zip *zip,
                                     gpuserve_error *error)
 {
     const struct gsv_zip_entry *entry = find_entry(zip, "data.pkl", 8);
@@ -157,7 +158,7 @@ static gpuserve_status read_archive(struct loader *loader, const struct gsv_zip 
     return st == GPUSERVE_OK ? place_entries(loader, zip, error) : st;
 }
 
-static gpuserve_status load_archive(struct loader *loader, gpuserve_error *error)
+static gpuserve_status load_archive(struct torch_loader *loader, gpuserve_error *error)
 {
     struct gsv_zip zip;
     gpuserve_status st = gsv_zip_read(&zip, loader->file, error);
@@ -190,7 +191,7 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* Place all storages with the key of keys[first] at `offset`. */
-static gpuserve_status place_key(struct loader *loader, const struct key *keys, size_t first,
+static gpuserve_status place_key(struct torch_loader *loader, const struct key *keys, size_t first,
                                  uint64_t *offset, gpuserve_error *error)
 {
     const struct gsv_pickle_storage *storages = loader->pickle.storages;
@@ -226,7 +227,7 @@ static gpuserve_status place_key(struct loader *loader, const struct key *keys, 
 }
 
 /* Place the storages in the order of `list`, a list of their keys. */
-static gpuserve_status place_list(struct loader *loader, const struct gsv_pickle *list,
+static gpuserve_status place_list(struct torch_loader *loader, const struct gsv_pickle *list,
                                   struct key *keys, uint64_t offset, gpuserve_error *error)
 {
     const size_t n = loader->pickle.n_storages;
@@ -265,7 +266,7 @@ static gpuserve_status place_list(struct loader *loader, const struct gsv_pickle
 }
 
 /* Read the pickle at `*at`; *at becomes its end. */
-static gpuserve_status read_next(struct loader *loader, struct gsv_pickle *pickle,
+static gpuserve_status read_next(struct torch_loader *loader, struct gsv_pickle *pickle,
                                  enum gsv_pickle_kind kind, const char *part, size_t *at,
                                  gpuserve_error *error)
 {
@@ -281,8 +282,8 @@ static gpuserve_status read_next(struct loader *loader, struct gsv_pickle *pickl
                           kind == GSV_PICKLE_DICT ? "dict" : "list");
 }
 
-static gpuserve_status check_system(const struct loader *loader, const struct gsv_pickle *system,
-                                    gpuserve_error *error)
+static gpuserve_status check_system(const struct torch_loader *loader,
+                                    const struct gsv_pickle *system, gpuserve_error *error)
 {
     const struct gsv_pickle_value *little = gsv_pickle_get(system, &system->root, "little_endian");
 
@@ -292,7 +293,7 @@ static gpuserve_status check_system(const struct loader *loader, const struct gs
                     "%s: the byte order of the tensors is not little-endian", loader->file->shown);
 }
 
-static gpuserve_status load_old(struct loader *loader, gpuserve_error *error)
+static gpuserve_status load_old(struct torch_loader *loader, gpuserve_error *error)
 {
     const uint64_t size = loader->file->size_bytes;
     struct gsv_pickle system = { 0 }, list = { 0 };
@@ -353,7 +354,7 @@ static bool name_ok(const struct gsv_pickle_value *name)
            gsv_utf8_valid_length(name->is.text, name->size) == name->size;
 }
 
-static void set_tensor(struct gsv_tensor *tensor, const struct loader *loader,
+static void set_tensor(struct gsv_tensor *tensor, const struct torch_loader *loader,
                        const struct gsv_pickle_tensor *from)
 {
     const struct gsv_pickle_storage *storage = &loader->pickle.storages[from->storage];
@@ -381,8 +382,8 @@ static int compare_tensors(const void *a, const void *b)
 }
 
 /* Copy the tensors of a dict; the arrays have capacity for them. */
-static gpuserve_status copy_tensors(struct loader *loader, const struct gsv_pickle_container *dict,
-                                    gpuserve_error *error)
+static gpuserve_status copy_tensors(struct torch_loader *loader,
+                                    const struct gsv_pickle_container *dict, gpuserve_error *error)
 {
     struct torch_file *to = loader->to;
     char *name = to->names;
@@ -409,7 +410,7 @@ static gpuserve_status copy_tensors(struct loader *loader, const struct gsv_pick
     return GPUSERVE_OK;
 }
 
-static gpuserve_status collect_tensors(struct loader *loader, gpuserve_error *error)
+static gpuserve_status collect_tensors(struct torch_loader *loader, gpuserve_error *error)
 {
     const struct gsv_pickle_container *dict = state_dict(&loader->pickle);
     size_t n = 0, bytes = 0;
@@ -437,7 +438,7 @@ static gpuserve_status collect_tensors(struct loader *loader, gpuserve_error *er
 
 /* ---------------------------------------------------------------------------- opening a file */
 
-static gpuserve_status load(struct loader *loader, gpuserve_error *error)
+static gpuserve_status load(struct torch_loader *loader, gpuserve_error *error)
 {
     unsigned char start[sizeof(old_magic)] = { 0 };
     const uint64_t size = loader->file->size_bytes;
@@ -493,7 +494,7 @@ static const struct gsv_weight_format format = { "pickle", find, at, close_torch
 gpuserve_status gsv_torch_file_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
                                     const char *name, gpuserve_error *error)
 {
-    struct loader loader = { 0 };
+    struct torch_loader loader = { 0 };
     gpuserve_status st =
         gsv_weight_file_open(file, sizeof(struct torch_file), &format, dir, name, error);
 
