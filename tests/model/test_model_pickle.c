@@ -198,3 +198,28 @@ Test(model_pickle, a_missing_shard_and_missing_weights_are_named)
               "%s", error.message);
     each_file(folder, NULL);
 }
+
+/* The strides of a square matrix are exchanged in the pickle: it is now stored by columns. */
+Test(model_pickle, a_weight_that_is_not_contiguous_is_named)
+{
+    static const char shape[] = "K K \x86", strides[] = "K K\1\x86";
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char folder[] = "/tmp/gsv-pickle-XXXXXX", original[1024], path[128];
+    char *bytes, *at;
+    size_t size;
+
+    make_model(folder, original, "state-dict");
+    snprintf(path, sizeof(path), "%s/" WEIGHTS, folder);
+    bytes = read_file(path, &size);
+    at = memmem(bytes, size, shape, sizeof(shape) - 1);
+    cr_assert(at);
+    at = memmem(at, 16, strides, sizeof(strides) - 1);
+    cr_assert(at);
+    memcpy(at, "K\1K ", 4);
+    write_file(path, bytes, size);
+    free(bytes);
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED);
+    cr_expect(strstr(error.message, "weight' is not contiguous"), "%s", error.message);
+    cr_expect(strstr(error.hint, "contiguous()"), "%s", error.hint);
+    each_file(folder, NULL);
+}
