@@ -83,6 +83,8 @@ def bad_pickles():
     yield "value below a mark", pickled(b"}(s"), FORMAT, "the opcode needs 2 values, the stack has 0"
     yield "SETITEMS without mark", pickled(b"}u"), FORMAT, "needs a mark"
     yield "SETITEMS of a list", pickled(b"](NNu"), FORMAT, "needs a dict"
+    yield "APPEND below a mark", pickled(b"](Na"), FORMAT, "needs a list"
+    yield "SETITEM below a mark", pickled(b"}(NNs"), FORMAT, "needs a dict"
     yield "SETITEMS of a key", pickled(b"}(Nu"), FORMAT, "has no value"
     yield "APPEND to a dict", pickled(b"}Na"), FORMAT, "needs a list"
     for key in (b"]", b"}", b")", tensor(), name("torch", "FloatStorage")):
@@ -99,11 +101,13 @@ def bad_pickles():
     yield "string past its frame", pickled(b"\x95" + b"\x06" + b"\0" * 7 + text("abcdef"), 4), FORMAT, "6 bytes are needed, 1 are left"
     yield "number bomb", pickled(b"\x8a\xff"), FORMAT, "truncated"
     yield "line without end", b"\x80\2ctorch", FORMAT, "a line does not end"
-    yield "STACK_GLOBAL of numbers", pickled(number(1) + number(2) + b"\x93", 4), FORMAT, "two strings"
+    yield "STACK_GLOBAL of a number", pickled(number(1) + text("x") + b"\x93", 4), FORMAT, "two strings"
+    yield "STACK_GLOBAL with a number", pickled(text("x") + number(1) + b"\x93", 4), FORMAT, "two strings"
+    yield "state of a number", pickled(HOOKS + number(0) + b"}b"), UNSUPPORTED, "the state of an object"
     yield "stack bomb", pickled(b"N" * 65537), TOO_LARGE, "more than 65536 values on the stack"
     yield "mark bomb", pickled(b"(" * 101), TOO_LARGE, "more than 100 nested marks"
     yield "container bomb", pickled(b"](" + b")" * 60000 + b"e" + (b"(" + b")" * 60000 + b"e") * 9), TOO_LARGE, "more than 500000"
-    yield "item bomb", pickled(b"](" + b"N" * 60000 + b"e" + (b"(" + b"N" * 60000 + b"e") * 34), TOO_LARGE, "more than 2000000 items"
+    yield "item bomb", pickled((b"(" + b"N" * 60000 + b"t") * 34), TOO_LARGE, "more than 2000000 items of"
     yield "doubling tuples", pickled(b")" + b"q\0h\0\x86" * 1000 + b"0"), UNSUPPORTED, "POP"
     yield "storage bomb", pickled(b"}(" + storage()[:-1] + b"q\0Qq\1" + b"](" + b"h\0Q" * 50000 + b"e" + b"(" + b"h\0Q" * 50001 + b"e"), \
         TOO_LARGE, "more than 100000 storages"
@@ -116,6 +120,8 @@ def bad_pickles():
     yield "name with NUL", state_dict(("a\0b", tensor())), FORMAT, "name of 3 bytes"
     yield "name that is no text", state_dict((b"\xff", tensor())), FORMAT, "not UTF-8"
     yield "name of 2000 bytes", state_dict(("a" * 2000, tensor())), FORMAT, "name of 2000 bytes"
+    yield "100001 tensors", pickled(b"}" + text("a") + b"q\0" + tensor() + b"q\1s" + (b"(" + b"h\0h\1" * 20000 + b"u") * 5), TOO_LARGE, \
+        "100001 tensors with names"
     yield "names of 20 MB", pickled(b"}" + text("a" * 1000) + b"q\0" + tensor() + b"q\1s" + (b"(" + b"h\0h\1" * 10000 + b"u") * 2), \
         TOO_LARGE, "20001 tensors with names of 20021001 bytes"
 
@@ -125,7 +131,10 @@ def bad_tensors():
     for key in ["", "a/b", "../x", "a\0", "é", "x" * 33, "."]:
         yield f"key {key[:5]!r}", tensor(source=storage(key)), FORMAT, "a storage is not"
     yield "storage of no bytes", tensor(source=storage("1")), FORMAT, "no entry 'data/1'"
-    yield "storage of no name", tensor(source=storage(tag="module")), FORMAT, "a storage is not"
+    for tag in ("module", "storagf", "stor"):
+        yield f"storage of the name {tag}", tensor(source=storage(tag=tag)), FORMAT, "a storage is not"
+    for part, kind in ((name("torch", "FloatStorage"), "type"), (text("cpu"), "location")):
+        yield f"storage with a number as {kind}", tensor(source=storage().replace(part, number(4))), FORMAT, "a storage is not"
     yield "storage with a view", tensor(source=storage(rest=number(3))), FORMAT, "a storage is not"
     yield "storage of a function", tensor(source=storage(kind="OrderedDict", module="collections")), FORMAT, "a storage is not"
     yield "storage of another type", tensor(source=storage(kind="DoubleStorage")), FORMAT, "128 bytes, but its entry has 64"
@@ -137,15 +146,24 @@ def bad_tensors():
     for shape, strides, offset in [((17,), (1,), 0), ((16,), (1,), 1), ((4, 5), (4, 1), 0), ((2, 2), (15, 1), 0),
                                    ((2, 2), (1, 15), 0), ((1,), (1,), 16), ((), (), 16), ((0,), (1,), 17)]:
         yield f"tensor {shape} {strides} {offset}", tensor(shape, strides, offset), FORMAT, "a tensor ends at element"
+    yield "end past 2**64", tensor((2, 2), (2**63 - 1, 2**63 - 1), 2), FORMAT, "negative or too large"
+    yield "end at 2**64", tensor((2, 2, 2), (2**63 - 1, 2**63 - 1, 1)), FORMAT, "negative or too large"
+    for what, offset, shape, strides in (("offset None", b"N", b")", b")"), ("shape of a list", number(0), b"]", b")"),
+                                         ("strides of a list", number(0), b")", b"]")):
+        yield what, name("torch._utils", "_rebuild_tensor_v2") + b"(" + storage() + offset + shape + strides + b"\x89NtR", FORMAT, \
+            "a tensor is not"
     yield "offset -1", tensor(offset=-1), FORMAT, "a tensor is not"
     for shape, strides in [((-1,), (1,)), ((4,), (-1,)), ((2**40, 2**40), (0, 0)), ((2**62, 2), (2, 2**62)), ((2**63,), (1,)),
-                           ((3,), (2**62,)), ((2**32, 2**32), (0, 0)), ((0, 2**33, 2**33), (1, 1, 1))]:
+                           ((3,), (2**62,)), ((1,), (-1,)), ((5,), (2**62,)),
+                           ((3, 2), (2**62 + 1, 2**63 - 1)), ((2**32, 2**32), (0, 0)), ((0, 2**33, 2**33), (1, 1, 1))]:
         yield f"tensor {shape} {strides}", tensor(shape, strides), FORMAT, "data.pkl byte"
     yield "offset 2**63-1", tensor(offset=2**63 - 1), FORMAT, "a tensor ends at"
     yield "strides of another rank", tensor((4, 4), (1,)), FORMAT, "a tensor is not"
     yield "65 dimensions", tensor((1,) * 65, (1,) * 65), FORMAT, "at most 64 dimensions"
     yield "shape of a list", name("torch._utils", "_rebuild_tensor_v2") + b"(" + storage() + number(0) + b"]" + numbers([1]) + \
         b"\x89NtR", FORMAT, "a tensor is not"
+    yield "strides of strings", name("torch._utils", "_rebuild_tensor_v2") + b"(" + storage() + number(0) + numbers([1]) + \
+        text("x") + b"\x85\x89NtR", FORMAT, "negative or too large"
     yield "shape of strings", name("torch._utils", "_rebuild_tensor_v2") + b"(" + storage() + number(0) + text("x") + b"\x85" + \
         numbers([1]) + b"\x89NtR", FORMAT, "negative or too large"
     yield "too few arguments", tensor(rest=b""), UNSUPPORTED, "with these 4 arguments is refused"
@@ -199,7 +217,10 @@ def bad_archives():
     yield "65535 entries in few bytes", saved(n=0xFFFF), FORMAT, "65535 entries in a central directory"
     yield "huge directory", saved(size64=2**62, size=2**32 - 1), TOO_LARGE, "the central directory has"
     yield "directory past the end", saved(offset64=2**62, offset=2**32 - 1), FORMAT, "does not end at the end record"
-    yield "contradicting ends", saved(n64=7), FORMAT, "contradict"
+    for field in ("n64", "size64", "offset64"):
+        yield f"contradicting {field}", saved(**{field: 7}), FORMAT, "contradict"
+    for field in ("locator_disk", "start64", "n64_disk"):
+        yield f"two disks, {field}", saved(**{field: 1}), FORMAT, "more than one disk"
     yield "two disks", saved(disk=1), FORMAT, "more than one disk"
     yield "two disks of 64 bits", saved(disk64=1), FORMAT, "more than one disk"
     yield "two disks in the locator", saved(disks=2), FORMAT, "more than one disk"
@@ -212,7 +233,7 @@ def bad_archives():
     yield "no pickle", archive([Entry("a/x", b"")]), FORMAT, "no data.pkl"
     yield "pickle elsewhere", archive([Entry("b/x", b""), Entry("a/data.pkl", GOOD)]), FORMAT, "no data.pkl"
     yield "big-endian", archive([Entry("a/data.pkl", GOOD), Entry("a/byteorder", b"big")]), UNSUPPORTED, "little-endian"
-    yield "pickle of 17 MB", saved(pickled(b"N" * (17 << 20))), TOO_LARGE, "the limit is 16777216"
+    yield "pickle of 17 MB", saved(pickled(b"N" * (17 << 20))), TOO_LARGE, "data.pkl has 17825795 bytes, the limit is 16777216"
     yield "not of PyTorch", b"x" * 100, FORMAT, "not one of torch.save()"
     yield "only a pickle", pickle.dumps({}, 2), FORMAT, "not one of torch.save()"
     yield "empty", b"", FORMAT, "not one of torch.save()"
@@ -229,6 +250,8 @@ def bad_old_files():
     yield "key of a number", MAGIC + pickled(b"}" + text("little_endian") + b"\x88s") + GOOD + pickled(b"](" + number(0) + b"e"), \
         FORMAT, "unknown or repeated key"
     yield "other count", old(storages=((15, STORAGE),)), FORMAT, "has 15 elements, the pickle says 16"
+    yield "no storages", old(storages=()), FORMAT, "the file is truncated"
+    yield "short storage", old(storages=((16, STORAGE[:60]),)), FORMAT, "storage '0' has 64 bytes at byte"
     yield "too long", old(rest=b"x"), FORMAT, "the file is too long"
     yield "two sizes", old(state_dict(("a", tensor()), ("b", tensor((8,), (1,), source=storage(count=8))))), FORMAT, ""
     yield "call", old(pickled(name("os", "system"))), UNSUPPORTED, "state pickle byte 2: 'os.system' is refused"

@@ -38,7 +38,7 @@ def archive(entries, prefix=b"", between=b"", **end):
     if end.get("zip64", True):
         at = len(out)
         out += struct.pack("<IQHHIIQQQQ", end.get("signature64", 0x06064b50), end.get("bytes64", 44), 0, 0, end.get("disk64", 0),
-                           0, end.get("n64_disk", end.get("n64", n)), end.get("n64", n), end.get("size64", size),
+                           end.get("start64", 0), end.get("n64_disk", end.get("n64", n)), end.get("n64", n), end.get("size64", size),
                            end.get("offset64", offset))
         out += struct.pack("<IIQI", 0x07064b50, end.get("locator_disk", 0), end.get("locator", at), end.get("disks", 1))
     out += struct.pack("<IHHHHIIH", end.get("end_signature", 0x06054b50), end.get("disk", 0), 0,

@@ -255,11 +255,7 @@ gpuserve_status gsv_pickle_read(struct gsv_pickle *pickle, const void *bytes, si
     pickle->part = part;
     pickle->bytes = bytes;
     pickle->size = size;
-    if (size > GSV_PICKLE_MAX_BYTES)
-        st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: %s: %zu bytes, the limit is %u", shown,
-                      part, size, GSV_PICKLE_MAX_BYTES);
-    else
-        st = run(pickle, error);
+    st = run(pickle, error);
     if (st != GPUSERVE_OK)
         gsv_pickle_reset(pickle);
     return st;
@@ -279,8 +275,7 @@ void gsv_pickle_reset(struct gsv_pickle *pickle)
 
 bool gsv_pickle_is_text(const struct gsv_pickle_value *value, const char *text)
 {
-    return value->kind == GSV_PICKLE_STRING && value->size == strlen(text) &&
-           memcmp(value->is.text, text, value->size) == 0;
+    return value->size == strlen(text) && memcmp(value->is.text, text, value->size) == 0;
 }
 
 const struct gsv_pickle_value *gsv_pickle_get(const struct gsv_pickle *pickle,

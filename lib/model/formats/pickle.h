@@ -41,7 +41,7 @@ enum gsv_pickle_kind {
 
 struct gsv_pickle_value {
     enum gsv_pickle_kind kind;
-    uint32_t size; /* bytes of a string */
+    uint32_t size; /* bytes of a string; 0 for other kinds */
     union {
         int64_t integer;  /* INT, BOOL */
         const char *text; /* STRING: [size] in the pickle's bytes, no NUL at the end */
@@ -91,7 +91,8 @@ struct gsv_pickle {
     struct gsv_pickle_value root;
 };
 
-/* Interpret one pickle up to its STOP; `size` bytes may have more after it. The bytes are borrowed
+/* Interpret one pickle up to its STOP; `size` bytes, at most GSV_PICKLE_MAX_BYTES, may have more
+ * after it. The bytes are borrowed
  * until gsv_pickle_reset(). On success pickle->at is the end and pickle->root the result; on an
  * error *pickle is empty. */
 gpuserve_status gsv_pickle_read(struct gsv_pickle *pickle, const void *bytes, size_t size,
@@ -101,6 +102,7 @@ void gsv_pickle_reset(struct gsv_pickle *pickle);
 /* The value of a string key of a dict, or NULL; the last one if the key is repeated. */
 const struct gsv_pickle_value *gsv_pickle_get(const struct gsv_pickle *pickle,
                                               const struct gsv_pickle_value *dict, const char *key);
+/* Whether a value is this string, which is not empty. */
 bool gsv_pickle_is_text(const struct gsv_pickle_value *value, const char *text);
 
 /* The type of a storage's elements. */

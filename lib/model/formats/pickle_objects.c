@@ -95,7 +95,7 @@ static bool is_key(const struct gsv_pickle_value *value)
 {
     static const char letters[] = "0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-    if (value->kind != GSV_PICKLE_STRING || value->size == 0 || value->size > MAX_KEY_BYTES)
+    if (value->size == 0 || value->size > MAX_KEY_BYTES) /* only strings have a size */
         return false;
     for (size_t i = 0; i < value->size; i++)
         if (!memchr(letters, value->is.text[i], sizeof(letters) - 1))
@@ -119,7 +119,7 @@ gpuserve_status gsv_pickle_persistent(struct gsv_pickle *p, const struct gsv_pic
     struct gsv_pickle_storage storage;
     gpuserve_status st;
 
-    if (!items || !is_storage_id(items, n))
+    if (!is_storage_id(items, n)) /* n is 0 if the id is not a tuple */
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "a storage is not ('storage', type, key, location, count)");
     storage = (struct gsv_pickle_storage){ .key = items[2], .global = items[1].is.index };
@@ -161,9 +161,9 @@ static bool measure(struct gsv_pickle_tensor *tensor, uint64_t *last,
         tensor->is_strided = tensor->is_strided || (uint64_t)stride->is.integer != expected;
         if (__builtin_mul_overflow((uint64_t)n->is.integer - 1, (uint64_t)stride->is.integer,
                                    &reach) ||
-            __builtin_add_overflow(*last, reach, last) ||
-            __builtin_mul_overflow(expected, (uint64_t)n->is.integer, &expected))
+            __builtin_add_overflow(*last, reach, last) || *last > INT64_MAX)
             return false;
+        expected *= (uint64_t)n->is.integer; /* may wrap only if the tensor has no elements */
     }
     tensor->is_strided = tensor->is_strided && tensor->count > 0;
     return true;
@@ -191,10 +191,10 @@ static gpuserve_status make_tensor(struct gsv_pickle *p, const struct gsv_pickle
     tensor.offset = (uint64_t)arguments[1].is.integer;
     tensor.shape = arguments[2].is.index;
     limit = p->storages[tensor.storage].count;
-    if (!measure(&tensor, &last, shape, strides, rank) ||
-        __builtin_add_overflow(tensor.offset, tensor.count ? last + 1 : 0, &end))
+    if (!measure(&tensor, &last, shape, strides, rank))
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "the shape or the strides of a tensor are negative or too large");
+    end = tensor.offset + (tensor.count ? last + 1 : 0); /* both are below 2^63 */
     if (end > limit)
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "a tensor ends at element %llu of a storage of %llu",
