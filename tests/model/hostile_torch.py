@@ -194,7 +194,7 @@ def bad_archives():
     tail.fields["size"] = 16
     yield "entry inside another", archive([Entry("a/data.pkl", GOOD), outer, tail]), FORMAT, "overlaps 'a/data/0'"
     yield "name twice", saved(entries=[Entry("a/data/0", STORAGE)]), FORMAT, "the name appears twice"
-    for bad in ["../x", "a/../b", "a/..", "/a", "a//b", "a/", "", ".", "./a", "a\\b", "a\nb", b"\xff", "x" * 513]:
+    for bad in ["../x", "a/../b", "a/..", "/a", "a//b", "a/", "", ".", "./a", "a\\b", "a\nb", "a\x7fb", b"\xff", "x" * 513]:
         yield f"name {bad[:9]!r}", saved(entries=[Entry(bad, b"")]), FORMAT, "leads outside the archive"
     yield "other local name", one(local_name=b"a/data/1"), FORMAT, "contradicts the directory"
     yield "other local method", one(local_method=8), FORMAT, "contradicts the directory"
@@ -203,6 +203,7 @@ def bad_archives():
     yield "entry of another disk", one(disk=1), FORMAT, "another disk"
     yield "no zip64 field", one(size=2**32 - 1), FORMAT, "zip64 field is missing"
     yield "short zip64 field", one(size=2**32 - 1, extra=struct.pack("<HHQ", 1, 8, 64)), FORMAT, "zip64 field is missing"
+    yield "other field past the end", one(size=2**32 - 1, extra=struct.pack("<HHQ", 9, 0xFFFF, 64)), FORMAT, "zip64 field is missing"
     yield "zip64 field past the end", one(size=2**32 - 1, extra=struct.pack("<HHQ", 1, 99, 64)), FORMAT, "zip64 field is missing"
     yield "central signature", one(signature=0), FORMAT, "entry of the central directory is invalid"
     yield "central name past the end", one(n_name=0xFFFF), FORMAT, "truncated"
@@ -219,7 +220,7 @@ def bad_archives():
     yield "directory past the end", saved(offset64=2**62, offset=2**32 - 1), FORMAT, "does not end at the end record"
     for field in ("n64", "size64", "offset64"):
         yield f"contradicting {field}", saved(**{field: 7}), FORMAT, "contradict"
-    for field in ("locator_disk", "start64", "n64_disk"):
+    for field in ("start", "locator_disk", "start64", "n64_disk"):
         yield f"two disks, {field}", saved(**{field: 1}), FORMAT, "more than one disk"
     yield "two disks", saved(disk=1), FORMAT, "more than one disk"
     yield "two disks of 64 bits", saved(disk64=1), FORMAT, "more than one disk"
@@ -228,6 +229,10 @@ def bad_archives():
     yield "locator of elsewhere", saved(locator=0), FORMAT, "not before its locator"
     yield "zip64 signature", saved(signature64=1), FORMAT, "zip64 end record is invalid"
     yield "zip64 length", saved(bytes64=2**40), FORMAT, "zip64 end record is invalid"
+    at = len(saved()) - 98 # the end records
+    yield "directory that wraps", saved(size64=at + 5, offset64=2**64 - 5, size=2**32 - 1, offset=2**32 - 1), FORMAT, \
+        "does not end at the end record"
+    yield "comment that is not there", saved(comment=3), FORMAT, "has a comment"
     yield "comment", saved(comment=3) + b"abc", FORMAT, "has a comment"
     yield "TorchScript", saved(entries=[Entry("a/constants.pkl", b"")]), UNSUPPORTED, "TorchScript"
     yield "no pickle", archive([Entry("a/x", b"")]), FORMAT, "no data.pkl"

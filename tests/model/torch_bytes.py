@@ -41,7 +41,7 @@ def archive(entries, prefix=b"", between=b"", **end):
                            end.get("start64", 0), end.get("n64_disk", end.get("n64", n)), end.get("n64", n), end.get("size64", size),
                            end.get("offset64", offset))
         out += struct.pack("<IIQI", 0x07064b50, end.get("locator_disk", 0), end.get("locator", at), end.get("disks", 1))
-    out += struct.pack("<IHHHHIIH", end.get("end_signature", 0x06054b50), end.get("disk", 0), 0,
+    out += struct.pack("<IHHHHIIH", end.get("end_signature", 0x06054b50), end.get("disk", 0), end.get("start", 0),
                        end.get("n_disk", n) & 0xFFFF, n & 0xFFFF, size & 0xFFFFFFFF, offset & 0xFFFFFFFF, end.get("comment", 0))
     return bytes(out)
 

@@ -160,7 +160,7 @@ static bool name_ok(const char *name, size_t size)
 {
     size_t part = 0;
 
-    if (size == 0 || size > MAX_NAME_BYTES || gsv_utf8_valid_length(name, size) != size)
+    if (size > MAX_NAME_BYTES || gsv_utf8_valid_length(name, size) != size)
         return false;
     for (size_t i = 0; i <= size; i++) {
         if (i < size && name[i] != '/') {
