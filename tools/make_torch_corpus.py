@@ -47,6 +47,7 @@ def main():
     write("pickle-parameter", data_pkl({"p": torch.nn.Parameter(small)}))
     write("pickle-wrapped", data_pkl({"epoch": 1, "big": 2**70, "low": -2**40, "x": [1.5, None, (True,), "y" * 300],
                                       "state_dict": {"a": small}}, pickle_protocol=4))
+    write("pickle-expanded", data_pkl({"a": torch.arange(16.0).as_strided((1000, 1000), (0, 0))}))  # more elements than bytes
     loop = {"a": small}
     loop["loop"] = [loop]
     write("pickle-loop", data_pkl(loop))
