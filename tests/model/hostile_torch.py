@@ -112,6 +112,7 @@ def bad_pickles():
     yield "storage bomb", pickled(b"}(" + storage()[:-1] + b"q\0Qq\1" + b"](" + b"h\0Q" * 50000 + b"e" + b"(" + b"h\0Q" * 50001 + b"e"), \
         TOO_LARGE, "more than 100000 storages"
     yield "no dict", pickled(b"]"), FORMAT, "no state dict"
+    yield "a tuple before any value", pickled(b"(t"), FORMAT, "no state dict"
     yield "a tensor alone", pickled(tensor()), FORMAT, "no state dict"
     yield "no tensors", pickled(b"}" + text("a") + number(1) + b"s"), FORMAT, "no state dict"
     yield "bytes after STOP", GOOD + b"x", FORMAT, "bytes after STOP"

@@ -95,7 +95,7 @@ gpuserve_status gsv_pickle_pop(struct gsv_pickle *p, size_t n,
         return gsv_pickle_fail(p, GPUSERVE_E_FORMAT, error,
                                "the opcode needs %zu values, the stack has %zu", n, above_mark(p));
     p->n_stack -= n;
-    *values = p->stack + p->n_stack;
+    *values = n ? p->stack + p->n_stack : NULL; /* there is no stack before the first push */
     return GPUSERVE_OK;
 }
 
