@@ -3,8 +3,8 @@
  *
  * Input is JSON with the commit (`sha`) and the file list (`siblings`). The name, size and hash of
  * a selected file are validated; the number of files is limited. Selected: config.json and other
- * JSON files, the weights in safetensors format, tokenizer files, module folders, and the patterns
- * of --include.
+ * JSON files, the weights in safetensors format or else in PyTorch's, tokenizer files, module
+ * folders, and the patterns of --include.
  */
 #include "cli/pull/pull.h"
 
@@ -106,11 +106,43 @@ static bool is_main_weights(const char *name)
            fnmatch("model-*-of-*.safetensors", name, 0) == 0;
 }
 
+static bool is_pickle_shard(const char *name)
+{
+    return fnmatch("pytorch_model-*-of-*.bin", name, 0) == 0;
+}
+
 /* Files of the revision that make other files unnecessary. */
 struct has {
     bool main;      /* weights with the standard name: other safetensors are variants */
+    bool pickle;    /* pytorch_model.bin */
+    bool shards;    /* pytorch_model-00001-of-00002.bin */
+    bool modules;   /* safetensors in the module folders */
     bool tokenizer; /* tokenizer.json: includes the content of the SentencePiece model */
 };
+
+static void add_to_has(struct has *has, const char *name)
+{
+    has->main = has->main || is_main_weights(name);
+    has->pickle = has->pickle || strcmp(name, "pytorch_model.bin") == 0;
+    has->shards = has->shards || is_pickle_shard(name);
+    has->modules =
+        has->modules || (in_module_folder(name) && ends_with(name, "/model.safetensors"));
+    has->tokenizer = has->tokenizer || strcmp(name, "tokenizer.json") == 0;
+}
+
+static bool is_module_file(const char *name, struct has has)
+{
+    return in_module_folder(name) && (ends_with(name, ".json") || ends_with(name, ".safetensors") ||
+                                      (!has.modules && ends_with(name, "/pytorch_model.bin")));
+}
+
+static bool is_weights(const char *name, struct has has)
+{
+    if (ends_with(name, ".safetensors"))
+        return is_main_weights(name) || (!has.main && !has.pickle && !has.shards);
+    return !has.main &&
+           (strcmp(name, "pytorch_model.bin") == 0 || (!has.pickle && is_pickle_shard(name)));
+}
 
 static bool is_needed(const char *name, struct has has, const struct cli_list *include)
 {
@@ -119,13 +151,10 @@ static bool is_needed(const char *name, struct has has, const struct cli_list *i
             return true;
     }
     if (strchr(name, '/'))
-        return in_module_folder(name) &&
-               (ends_with(name, ".json") || ends_with(name, ".safetensors"));
-    if (ends_with(name, ".safetensors"))
-        return !has.main || is_main_weights(name);
+        return is_module_file(name, has);
     if (strcmp(name, "sentencepiece.bpe.model") == 0)
         return !has.tokenizer;
-    return ends_with(name, ".json") || strcmp(name, "vocab.txt") == 0 ||
+    return is_weights(name, has) || ends_with(name, ".json") || strcmp(name, "vocab.txt") == 0 ||
            strcmp(name, "merges.txt") == 0;
 }
 
@@ -168,10 +197,8 @@ static int read_files(struct pull_list *list, const json_t *siblings, const char
     bool has_weights = false, has_config = false;
     struct has has = { 0 };
 
-    for (size_t i = 0; i < n; i++) {
-        has.main = has.main || is_main_weights(name_at(siblings, i));
-        has.tokenizer = has.tokenizer || strcmp(name_at(siblings, i), "tokenizer.json") == 0;
-    }
+    for (size_t i = 0; i < n; i++)
+        add_to_has(&has, name_at(siblings, i));
     for (size_t i = 0; i < n; i++) {
         const char *name = name_at(siblings, i);
 
@@ -181,14 +208,16 @@ static int read_files(struct pull_list *list, const json_t *siblings, const char
         if (read_file(&list->files[list->n], json_array_get(siblings, i), model) != CLI_OK)
             return CLI_FAILED;
         list->total_bytes += list->files[list->n++].size;
-        has_weights = has_weights || (!strchr(name, '/') && ends_with(name, ".safetensors"));
+        has_weights = has_weights || (!strchr(name, '/') && is_weights(name, has));
         has_config = has_config || strcmp(name, "config.json") == 0;
     }
     if (has_weights && has_config)
         return CLI_OK;
     cli_fail("%s: the model has no %s", model,
-             has_config ? "weights in safetensors format" : "config.json");
-    cli_hint("gpuserve reads config.json and *.safetensors; another revision may have them");
+             has_config ? "weights in safetensors or PyTorch format" : "config.json");
+    cli_hint(
+        "gpuserve reads config.json and *.safetensors or pytorch_model.bin; another revision may "
+        "have them");
     return CLI_FAILED;
 }
 

@@ -11,6 +11,7 @@
 #include "lib/base/json_tree.h"
 #include "lib/model/families/config.h"
 #include "lib/model/formats/checkpoint.h"
+#include "lib/model/formats/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,10 +30,10 @@ static bool find_layer(struct gsv_head *head, const char *prefix)
     char name[64];
 
     snprintf(name, sizeof(name), "%sweight", prefix);
-    if (!gsv_safetensors_find(head->file, name, &layer->weight))
+    if (!gsv_weight_file_find(head->file, name, &layer->weight))
         return false;
     snprintf(name, sizeof(name), "%sbias", prefix);
-    if (!gsv_safetensors_find(head->file, name, &layer->bias))
+    if (!gsv_weight_file_find(head->file, name, &layer->bias))
         memset(&layer->bias, 0, sizeof(layer->bias));
     head->n_layers++;
     return true;
@@ -41,7 +42,7 @@ static bool find_layer(struct gsv_head *head, const char *prefix)
 /* Find the layers: "weight" and "bias", or "layers.0.weight" and so on. */
 static gpuserve_status find_layers(struct gsv_head *head, gpuserve_error *error)
 {
-    const char *name = gsv_safetensors_name(head->file);
+    const char *name = gsv_weight_file_name(head->file);
 
     if (find_layer(head, ""))
         return GPUSERVE_OK;
@@ -72,7 +73,7 @@ static gpuserve_status read_word(const struct gsv_head *head, const struct gsv_j
         *value = found;
         return GPUSERVE_OK;
     }
-    return json ? gsv_json_string(json, key, gsv_safetensors_name(head->file), value, error)
+    return json ? gsv_json_string(json, key, gsv_weight_file_name(head->file), value, error)
                 : GPUSERVE_OK;
 }
 
@@ -93,7 +94,7 @@ static gpuserve_status read_words(struct gsv_head *head, const struct gsv_json_v
     static const int32_t scores[] = { GPUSERVE_SCORE_SOFTMAX, GPUSERVE_SCORE_SIGMOID,
                                       GPUSERVE_SCORE_RAW };
     static const char *const inputs[] = { "model", "normalized", "raw", NULL };
-    const char *shown = gsv_safetensors_name(head->file);
+    const char *shown = gsv_weight_file_name(head->file);
     const char *activation = "softmax", *input = "model";
     int score = 0, kind = 0;
     gpuserve_status st = read_word(head, json, "activation", &activation, error);
@@ -119,14 +120,14 @@ static gpuserve_status labels_from_array(struct gsv_head *head, const struct gsv
         n > 0 ? (const struct gsv_json_value *const *)array->is.fields : NULL;
 
     return gsv_labels_copy(&head->labels, &head->n_labels, texts, n,
-                           gsv_safetensors_name(head->file), error);
+                           gsv_weight_file_name(head->file), error);
 }
 
 static gpuserve_status labels_from_metadata(struct gsv_head *head, const char *text,
                                             gpuserve_error *error)
 {
     static const struct gsv_json_limits limits = { 200000, 4 };
-    const char *shown = gsv_safetensors_name(head->file);
+    const char *shown = gsv_weight_file_name(head->file);
     struct gsv_json_value *array;
     gpuserve_status st = gsv_json_read(&array, text, strlen(text), shown, limits, error);
 
@@ -140,7 +141,7 @@ static gpuserve_status labels_from_metadata(struct gsv_head *head, const char *t
 static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_value *json,
                                    gpuserve_error *error)
 {
-    const char *shown = gsv_safetensors_name(head->file);
+    const char *shown = gsv_weight_file_name(head->file);
     const char *text = gsv_safetensors_metadata(head->file, "labels");
     const uint64_t n_rows = head->layers[head->n_layers - 1].weight.shape[0];
     gpuserve_status st;
@@ -238,7 +239,7 @@ gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_
 
 void gsv_head_close(struct gsv_head *head)
 {
-    gsv_safetensors_close(&head->file);
+    gsv_weight_file_close(&head->file);
     gsv_labels_free(head->labels, head->n_labels);
     memset(head, 0, sizeof(*head));
 }

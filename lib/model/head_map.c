@@ -42,12 +42,12 @@ static gpuserve_status count_labels(const struct gsv_spec *spec, const char *lay
     snprintf(name, sizeof(name), "%s.weight", layer);
     if (!gsv_checkpoint_find(&spec->weights, name, &last))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                        gsv_safetensors_name(spec->weights.files[0]), name);
+                        gsv_weight_file_name(spec->weights.files[0]), name);
     if (last.rank != 2 || last.shape[0] < 1 || last.shape[0] > 100000)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: tensor '%s' is not a label matrix: rank other than 2, or %llu rows "
                         "outside 1 to 100000",
-                        gsv_safetensors_name(last.file), name, (unsigned long long)last.shape[0]);
+                        gsv_weight_file_name(last.file), name, (unsigned long long)last.shape[0]);
     *n = (int32_t)last.shape[0];
     return GPUSERVE_OK;
 }
@@ -99,7 +99,7 @@ static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_he
     if (n == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: tensor '%s' is not a matrix of 1 to 100000 rows",
-                        gsv_safetensors_name(w->file), w->name);
+                        gsv_weight_file_name(w->file), w->name);
     st = gsv_check_tensor(w, (uint64_t)n, (uint64_t)k, error);
     if (st == GPUSERVE_OK && layer->bias.count)
         st = gsv_check_tensor(&layer->bias, 0, (uint64_t)n, error);
@@ -144,7 +144,7 @@ static gpuserve_status find_bias(const struct gsv_spec *spec, struct gsv_tensor 
     if (names->decoder_bias == GSV_IF_PRESENT)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                    gsv_safetensors_name(spec->weights.files[0]), names->bias);
+                    gsv_weight_file_name(spec->weights.files[0]), names->bias);
 }
 
 /* The decoder's width is that of the transform: the embeddings' width, or another one. */
@@ -198,7 +198,7 @@ static gpuserve_status add_transform(struct gsv_spec *spec, int32_t width, gpuse
                    ? GPUSERVE_OK
                    : gsv_fail(error, GPUSERVE_E_FORMAT,
                               "%s: tensor '%s.weight' has %d columns, expected %d",
-                              gsv_safetensors_name(spec->weights.files[0]), names->decoder, width,
+                              gsv_weight_file_name(spec->weights.files[0]), names->decoder, width,
                               spec->config.hidden_size);
     spec->transform = (int32_t)spec->n_items;
     st = gsv_add_linear(&c, GSV_ITEM_LINEAR_PLAIN, names->transform, names->transform_bias, width,

@@ -69,8 +69,9 @@ struct gsv_spec_facts {
     bool labels_tokens;         /* the model's labels apply to tokens, not to texts */
     int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
-    uint64_t file_bytes;       /* of the tensors in use */
-    const char *weights_dtype; /* "F32", "F16", "BF16", "mixed" */
+    uint64_t file_bytes;        /* of the tensors in use */
+    const char *weights_dtype;  /* "F32", "F16", "BF16", "mixed" */
+    const char *weights_format; /* "safetensors", "pickle" */
 };
 
 /* Number the positions of a text's tokens as transformers does. A pad token inside a text gets

@@ -6,7 +6,6 @@
 #define GSV_MODEL_MODULES_H
 
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/formats/safetensors.h"
 #include "lib/model/model.h"
 
 struct gsv_dense_module {
@@ -65,7 +64,7 @@ struct gsv_head_layer {
 };
 
 struct gsv_head {
-    struct gsv_safetensors *file;
+    struct gsv_weight_file *file;
     struct gsv_head_layer layers[GSV_MAX_HEAD_LAYERS]; /* with RELU between layers */
     int32_t n_layers;
     char **labels; /* owned */

@@ -151,7 +151,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
             return gsv_fail(
                 error, GPUSERVE_E_FORMAT,
                 "%s: in_features in config.json beside it is %d, the layer's input has %d columns",
-                gsv_safetensors_name(spec->dense_weights[i].files[0]), dense->in_features, width);
+                gsv_weight_file_name(spec->dense_weights[i].files[0]), dense->in_features, width);
         width = dense->out_features;
     }
     facts->dim = width;
@@ -186,7 +186,7 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: id2label in config.json beside it has %zu labels, the classifier's "
                         "weights have %zu",
-                        gsv_safetensors_name(spec->weights.files[0]), config->n_labels, n);
+                        gsv_weight_file_name(spec->weights.files[0]), config->n_labels, n);
     if (!config->labels)
         st = make_default_labels(spec, n, error);
     facts->labels = (const char *const *)(config->labels ? config->labels : spec->default_labels);
@@ -230,6 +230,7 @@ static void count_tensor(struct gsv_spec_facts *facts, const struct gsv_tensor *
 
 static void set_count_facts(struct gsv_spec *spec)
 {
+    spec->facts.weights_format = spec->weights.files[0]->format->name;
     for (size_t i = 0; i < spec->n_items; i++) {
         const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->first_decoder;
 

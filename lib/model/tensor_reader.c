@@ -207,8 +207,8 @@ void gsv_reader_reset(struct gsv_reader *reader)
 static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t offset, size_t size,
                              void *to, gpuserve_error *error)
 {
-    return gsv_fd_read(gsv_safetensors_fd(tensor->file), to, size, offset,
-                       gsv_safetensors_name(tensor->file), error);
+    return gsv_fd_read(gsv_weight_file_fd(tensor->file), to, size, offset,
+                       gsv_weight_file_name(tensor->file), error);
 }
 
 static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuserve_error *error)
@@ -268,7 +268,7 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
     if (good == *n)
         return count(reader, *n * element, error);
     st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': element %zu is %s",
-                  gsv_safetensors_name(tensor->file), tensor->name, begin + good,
+                  gsv_weight_file_name(tensor->file), tensor->name, begin + good,
                   to[good] != to[good] ? "not a number (NaN)" : "infinite");
     return gsv_hint(error, st, "the weights are damaged: download them again");
 }

@@ -23,17 +23,25 @@ gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint
     if (t->type == GSV_TENSOR_OTHER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64",
-                        gsv_safetensors_name(t->file), t->name, t->type_name);
+                        gsv_weight_file_name(t->file), t->name, t->type_name);
+    if (t->is_strided) {
+        const gpuserve_status st =
+            gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                     "%s: tensor '%s' is not contiguous: its elements are not in row order",
+                     gsv_weight_file_name(t->file), t->name);
+
+        return gsv_hint(error, st, "save the model again with tensor.contiguous()");
+    }
     if (fits)
         return GPUSERVE_OK;
     if (rows == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: tensor '%s' has rank %llu and %llu elements, expected shape [%llu]",
-                        gsv_safetensors_name(t->file), t->name, (unsigned long long)t->rank,
+                        gsv_weight_file_name(t->file), t->name, (unsigned long long)t->rank,
                         (unsigned long long)t->count, (unsigned long long)cols);
     return gsv_fail(error, GPUSERVE_E_FORMAT,
                     "%s: tensor '%s' is [%llu, %llu] of rank %llu, expected shape [%llu, %llu]",
-                    gsv_safetensors_name(t->file), t->name, (unsigned long long)t->shape[0],
+                    gsv_weight_file_name(t->file), t->name, (unsigned long long)t->shape[0],
                     (unsigned long long)t->shape[1], (unsigned long long)t->rank,
                     (unsigned long long)rows, (unsigned long long)cols);
 }
@@ -72,7 +80,7 @@ static gpuserve_status find_if(const struct gsv_collector *c, struct gsv_tensor 
     if (presence == GSV_IF_PRESENT)
         return GPUSERVE_OK;
     return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                    gsv_safetensors_name(c->from->files[0]), full);
+                    gsv_weight_file_name(c->from->files[0]), full);
 }
 
 struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
@@ -215,7 +223,7 @@ static gpuserve_status fail_layout(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_family *family = spec->config.family;
     const struct gsv_tensor_names *names = family->names[0];
-    const char *file = gsv_safetensors_name(spec->weights.files[0]);
+    const char *file = gsv_weight_file_name(spec->weights.files[0]);
     const char *const prefixes[] = { "", family->prefix };
 
     for (size_t i = 0; i < 2; i++) {
@@ -330,7 +338,7 @@ static gpuserve_status add_embeddings(const struct gsv_collector *c)
 
         if (!lookup(c, task, names->task, ".weight", full) || task->rank != 2)
             return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                            gsv_safetensors_name(c->from->files[0]), full);
+                            gsv_weight_file_name(c->from->files[0]), full);
         st = gsv_check_tensor(task, task->shape[0], (uint64_t)width, c->error);
         *task = gsv_tensor_rows(task, 0, 1);
     }

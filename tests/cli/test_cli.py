@@ -635,10 +635,17 @@ class Rerank(Case):
 
 
 class Facts(Case):
+    def test_pytorch_file(self):
+        safetensors, pickle = os.path.join(ROOT, "tests/data/models/st-dense"), self.path("pickle")
+        shutil.copytree(safetensors, pickle, ignore=shutil.ignore_patterns("*.safetensors"))
+        shutil.copytree(os.path.join(ROOT, "tests/data/pickle/dense"), pickle, dirs_exist_ok=True)
+        self.assertEqual(json.loads(self.works("inspect", pickle, "--json").out)["weights_format"], "pickle")
+        self.assertEqual(self.works("embed", "-m", pickle, "abc").out, self.works("embed", "-m", safetensors, "abc").out)
+
     def test_inspect(self):
         facts = json.loads(self.works("inspect", model(MINILM), "--json").out)
-        self.assertEqual((facts["dim"], facts["max_tokens"], facts["vocab_size"]),
-                         (384, 256, 30522))
+        self.assertEqual((facts["dim"], facts["max_tokens"], facts["vocab_size"], facts["weights_format"]),
+                         (384, 256, 30522, "safetensors"))
         print_ = facts["footprint"]
         self.assertTrue(print_["fits"])
         self.assertEqual(print_["total_bytes"], sum(print_[k] for k in (

@@ -220,9 +220,28 @@ class Pull(Case):
             self.assertEqual(done.returncode, 2, revision)
         self.fails(2, "needs one model", "pull", env=self.env)
 
-    def test_needs_safetensors(self):
-        del self.hub.files["model.safetensors"], self.hub.files["model.fp16.safetensors"]
-        self.refused("no weights in safetensors format")
+    def test_pytorch_file_where_there_are_no_safetensors(self):
+        del self.hub.files["model.safetensors"]
+        self.hub.files.update({"pytorch_model-00001-of-00001.bin": b"never fetched: there is a single file",
+                               "2_Dense/pytorch_model.bin": b"dense", "2_Dense/config.json": b"{}",
+                               "colbert_linear.pt": b"never fetched", "training_args.bin": b"never fetched"})
+        self.pull()
+        self.assertEqual(sorted(self.snapshot()), sorted(
+            set(NEEDED) - {"model.safetensors"} | {"pytorch_model.bin", "2_Dense/pytorch_model.bin", "2_Dense/config.json"}))
+
+    def test_pytorch_shards(self):
+        del self.hub.files["model.safetensors"], self.hub.files["pytorch_model.bin"]
+        shards = {f"pytorch_model-0000{i}-of-00002.bin": b"shard" for i in (1, 2)}
+        self.hub.files.update({**shards, "pytorch_model.bin.index.json": b"{}",
+                               "2_Dense/pytorch_model.bin": b"never fetched", "2_Dense/model.safetensors": b"dense"})
+        self.pull()
+        self.assertEqual(sorted(self.snapshot()), sorted(
+            set(NEEDED) - {"model.safetensors"} | {*shards, "pytorch_model.bin.index.json", "2_Dense/model.safetensors"}))
+
+    def test_needs_weights(self):
+        for name in ("model.safetensors", "model.fp16.safetensors", "pytorch_model.bin"):
+            del self.hub.files[name]
+        self.refused("no weights in safetensors or PyTorch format")
         self.assertFalse(os.path.exists(self.model))
 
     def test_answers_that_are_no_listing(self):

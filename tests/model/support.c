@@ -6,10 +6,12 @@
 #include "lib/model/formats/safetensors.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BATCH_TOKENS 1024
@@ -37,6 +39,66 @@ const char *test_data(const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", TEST_DATA_DIR, name);
     return path;
+}
+
+/* -------------------------------------------------------------------------------------- files */
+
+char *read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat info;
+    char *bytes;
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fstat(fileno(f), &info), 0);
+    *size = (size_t)info.st_size;
+    bytes = calloc(*size + 1, 1);
+    cr_assert_eq(fread(bytes, 1, *size, f), *size);
+    fclose(f);
+    return bytes;
+}
+
+void write_file(const char *path, const char *bytes, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+
+    cr_assert(f, "%s", path);
+    cr_assert_eq(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}
+
+void each_file(const char *folder, const char *to)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    cr_assert(dir, "%s", folder);
+    if (to)
+        mkdir(to, 0700);
+    while ((entry = readdir(dir))) {
+        char path[2048], copy[2048];
+        struct stat info;
+        size_t size;
+        char *bytes;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        snprintf(copy, sizeof(copy), "%s/%s", to ? to : "", entry->d_name);
+        cr_assert_eq(stat(path, &info), 0);
+        if (S_ISDIR(info.st_mode)) {
+            each_file(path, to ? copy : NULL);
+        } else if (to) {
+            bytes = read_file(path, &size);
+            write_file(copy, bytes, size);
+            free(bytes);
+        } else {
+            unlink(path);
+        }
+    }
+    closedir(dir);
+    if (!to)
+        rmdir(folder);
 }
 
 /* ------------------------------------------------------------------------------------- models */
@@ -186,7 +248,7 @@ float *run_all(const struct loaded *model, const struct texts *texts, struct gsv
 /* --------------------------------------------------------------------------------- references */
 
 /* Opens the file and looks for the tensor; the caller closes both. */
-static bool find_reference(struct gsv_dir **dir, struct gsv_safetensors **file,
+static bool find_reference(struct gsv_dir **dir, struct gsv_weight_file **file,
                            struct gsv_tensor *tensor, const char *path, const char *name)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -197,17 +259,17 @@ static bool find_reference(struct gsv_dir **dir, struct gsv_safetensors **file,
     cr_assert_eq(gsv_dir_open(dir, folder, &error), GPUSERVE_OK, "%s", error.message);
     cr_assert_eq(gsv_safetensors_open(file, *dir, slash + 1, &error), GPUSERVE_OK, "%s",
                  error.message);
-    return gsv_safetensors_find(*file, name, tensor);
+    return gsv_weight_file_find(*file, name, tensor);
 }
 
 bool has_reference(const char *path, const char *name)
 {
     struct gsv_dir *dir = NULL;
-    struct gsv_safetensors *file = NULL;
+    struct gsv_weight_file *file = NULL;
     struct gsv_tensor tensor;
     const bool found = find_reference(&dir, &file, &tensor, path, name);
 
-    gsv_safetensors_close(&file);
+    gsv_weight_file_close(&file);
     gsv_dir_close(&dir);
     return found;
 }
@@ -216,17 +278,17 @@ void *read_reference(const char *path, const char *name, size_t *count)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_dir *dir = NULL;
-    struct gsv_safetensors *file = NULL;
+    struct gsv_weight_file *file = NULL;
     struct gsv_tensor tensor;
     void *bytes;
 
     cr_assert(find_reference(&dir, &file, &tensor, path, name), "%s has no %s", path, name);
     bytes = malloc((size_t)tensor.size_bytes + 1);
-    cr_assert_eq(gsv_fd_read(gsv_safetensors_fd(file), bytes, (size_t)tensor.size_bytes,
+    cr_assert_eq(gsv_fd_read(gsv_weight_file_fd(file), bytes, (size_t)tensor.size_bytes,
                              tensor.offset, path, &error),
                  GPUSERVE_OK, "%s", error.message);
     *count = (size_t)tensor.count;
-    gsv_safetensors_close(&file);
+    gsv_weight_file_close(&file);
     gsv_dir_close(&dir);
     return bytes;
 }

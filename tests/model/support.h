@@ -27,6 +27,13 @@ const char *real_model(const char *name);
 /* tests/data/NAME. Borrowed until the next call. */
 const char *test_data(const char *name);
 
+/* A whole file with a NUL after it, owned. */
+char *read_file(const char *path, size_t *size);
+void write_file(const char *path, const char *bytes, size_t size);
+/* Copies a folder with one level of subfolders to `to`, or removes it if `to` is NULL. Files whose
+ * names begin with a dot are left out. */
+void each_file(const char *folder, const char *to);
+
 struct load_options {
     const char *head;
     uint32_t pooling;

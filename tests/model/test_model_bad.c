@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* How a file of a good model is damaged. */
@@ -37,65 +36,6 @@ struct bad_case {
 };
 
 /* -------------------------------------------------------------------------------------- files */
-
-static char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    struct stat info;
-    char *bytes;
-
-    cr_assert(f, "%s", path);
-    cr_assert_eq(fstat(fileno(f), &info), 0);
-    *size = (size_t)info.st_size;
-    bytes = calloc(*size + 1, 1);
-    cr_assert_eq(fread(bytes, 1, *size, f), *size);
-    fclose(f);
-    return bytes;
-}
-
-static void write_file(const char *path, const char *bytes, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-
-    cr_assert(f, "%s", path);
-    cr_assert_eq(fwrite(bytes, 1, size, f), size);
-    fclose(f);
-}
-
-/* Copies or removes a folder with one level of subfolders. */
-static void each_file(const char *folder, const char *to)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-
-    cr_assert(dir, "%s", folder);
-    if (to)
-        mkdir(to, 0700);
-    while ((entry = readdir(dir))) {
-        char path[2048], copy[2048];
-        struct stat info;
-        size_t size;
-        char *bytes;
-
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-        snprintf(copy, sizeof(copy), "%s/%s", to ? to : "", entry->d_name);
-        cr_assert_eq(stat(path, &info), 0);
-        if (S_ISDIR(info.st_mode)) {
-            each_file(path, to ? copy : NULL);
-        } else if (to) {
-            bytes = read_file(path, &size);
-            write_file(copy, bytes, size);
-            free(bytes);
-        } else {
-            unlink(path);
-        }
-    }
-    closedir(dir);
-    if (!to)
-        rmdir(folder);
-}
 
 /* `bytes` with the first `from` replaced by `to`; frees the old buffer. */
 static char *replace(char *bytes, size_t *size, size_t begin, const char *from, const char *to)
@@ -477,25 +417,6 @@ Test(model_bad, a_head_that_is_absent_is_named_and_a_link_to_one_is_followed)
     snprintf(link, sizeof(link), "%s/current.safetensors", folder);
     cr_assert_eq(symlink(test_data("heads/mlp.safetensors"), link), 0);
     cr_expect_eq(try_load(path, link, &error), GPUSERVE_OK, "%s", error.message);
-    each_file(folder, NULL);
-}
-
-Test(model_bad, a_pickle_is_named_and_the_remedy_told)
-{
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    char folder[] = "/tmp/gsv-bad-XXXXXX";
-    const struct bad_case pickle = { .damage = WRITE, .file = "pytorch_model.bin", .to = "x" };
-    const struct bad_case weights = { .damage = REMOVE, .file = WEIGHTS };
-
-    cr_assert(mkdtemp(folder));
-    each_file(test_data("models/bert"), folder);
-    spoil(folder, &pickle);
-    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "safetensors beside it is taken: %s",
-                 error.message);
-    spoil(folder, &weights);
-    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED);
-    cr_expect(strstr(error.message, "pickle"), "%s", error.message);
-    cr_expect(strstr(error.hint, "safe_serialization"), "%s", error.hint);
     each_file(folder, NULL);
 }
 

@@ -6,6 +6,7 @@
  * counted, one or all from the n-th on can fail, and live blocks are tracked.
  */
 #include "lib/base/alloc.h"
+#include "lib/model/formats/checkpoint.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -196,6 +197,48 @@ Test(model_memory, memory_may_end_at_each_allocation)
 {
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++)
         fail_each(&scenarios[i], true);
+}
+
+/* Opens the weights of a folder while the n-th allocation fails. */
+static gpuserve_status open_failing(const char *folder, long n, gpuserve_error *error)
+{
+    struct gsv_checkpoint weights;
+    struct gsv_dir *dir = NULL;
+    gpuserve_status st;
+
+    cr_assert_eq(gsv_dir_open(&dir, folder, error), GPUSERVE_OK);
+    allocations = alive = 0;
+    fail_at = n;
+    watching = true;
+    st = gsv_checkpoint_open(&weights, dir, "", error);
+    if (st == GPUSERVE_OK)
+        gsv_checkpoint_close(&weights);
+    watching = false;
+    gsv_dir_close(&dir);
+    return st;
+}
+
+Test(model_memory, each_allocation_for_a_pickle_may_fail)
+{
+    static const char *const folders[] = { "pickle/state-dict", "pickle/protocol-4",
+                                           "pickle/old-shared", "pickle/sharded" };
+
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        gpuserve_status st;
+        long n = -1;
+
+        do {
+            gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+            st = open_failing(test_data(folders[i]), ++n, &error);
+            /* qsort() sorts in place if it gets no memory */
+            cr_assert(st == GPUSERVE_E_NOMEM || st == GPUSERVE_OK,
+                      "%s, allocation %ld: status %d: %s", folders[i], n, st, error.message);
+            cr_assert_eq(alive, 0, "%s, allocation %ld: %ld leaks", folders[i], n, (long)alive);
+        } while (allocations > n);
+        cr_expect_eq(st, GPUSERVE_OK);
+        cr_expect(n > 30, "%s: only %ld allocations were seen", folders[i], n);
+    }
 }
 
 /* --------------------------------------------------------------------------------- exact sizes */

@@ -1,14 +1,16 @@
 /*
  * verdict.c - reports for each file or folder in a folder whether gpuserve accepts it.
  *
- * Usage: verdict safetensors|tokenizer|model DIR < NAMES
+ * Usage: verdict safetensors|torch|tokenizer|model DIR < NAMES
  *
  * Prints a line per name: "1" and the result, or "0 STATUS MESSAGE". The result of a tokenizer is
- * the ids of each line of DIR/texts; a model has none. Used by differential_safetensors.py,
- * differential_tokenizer.py and mutants.py, which compare with the reference implementations. Exit
- * code 3 if memory grew more than files of this size may need (safety: T2).
+ * the ids of each line of DIR/texts, that of weights the tensors; a model has none. Used
+ * by differential_safetensors.py, differential_tokenizer.py, hostile_torch.py, torch_mutants.py and
+ * mutants.py, which compare with the reference implementations. Exit code 3 if memory grew more
+ * than files of this size may need (safety: T2).
  */
 #include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/torch_file.h"
 #include "lib/text/tokenizer.h"
 
 #include <gpuserve/gpuserve.h>
@@ -23,15 +25,36 @@ enum { NAME_BYTES = 256, MAX_TEXTS = 16, MAX_TEXT = 1024, MAX_GROWTH_KIB = 64 * 
 static char texts[MAX_TEXTS][MAX_TEXT];
 static size_t n_texts;
 
-static gpuserve_status try_safetensors(const struct gsv_dir *dir, const char *name,
-                                       gpuserve_error *error)
+/* Prints the number of tensors, then NAME:OFFSET:BYTES of each. Each must be found by its name and
+ * lie inside the file. */
+static void print_tensors(const struct gsv_weight_file *file)
 {
-    struct gsv_safetensors *file = NULL;
-    const gpuserve_status status = gsv_safetensors_open(&file, dir, name, error);
+    struct gsv_tensor tensor, found;
+    size_t n = 0;
+
+    while (gsv_weight_file_at(file, n, &tensor))
+        n++;
+    printf("1 %zu", n);
+    for (size_t i = 0; gsv_weight_file_at(file, i, &tensor); i++) {
+        if (!gsv_weight_file_find(file, tensor.name, &found) || found.offset != tensor.offset ||
+            tensor.offset > file->size_bytes ||
+            tensor.size_bytes > file->size_bytes - tensor.offset)
+            abort();
+        printf(" %s:%llu:%llu", tensor.name, (unsigned long long)tensor.offset,
+               (unsigned long long)tensor.size_bytes);
+    }
+}
+
+static gpuserve_status try_weights(const struct gsv_dir *dir, const char *name, bool is_torch,
+                                   gpuserve_error *error)
+{
+    struct gsv_weight_file *file = NULL;
+    const gpuserve_status status = is_torch ? gsv_torch_file_open(&file, dir, name, error)
+                                            : gsv_safetensors_open(&file, dir, name, error);
 
     if (status == GPUSERVE_OK)
-        printf("1");
-    gsv_safetensors_close(&file);
+        print_tensors(file);
+    gsv_weight_file_close(&file);
     return status;
 }
 
@@ -141,8 +164,8 @@ int main(int argc, char **argv)
 
         name[strcspn(name, "\n")] = '\0';
         snprintf(path, sizeof(path), "%s/%s", argv[2], name);
-        if (strcmp(argv[1], "safetensors") == 0)
-            status = try_safetensors(dir, name, &error);
+        if (strcmp(argv[1], "safetensors") == 0 || strcmp(argv[1], "torch") == 0)
+            status = try_weights(dir, name, argv[1][0] == 't', &error);
         else if (strcmp(argv[1], "tokenizer") == 0)
             status = try_tokenizer(path, &error);
         else

@@ -249,6 +249,7 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .n_labels = FAKE_LABELS,
         .score = GPUSERVE_SCORE_SOFTMAX,
         .weights_dtype = "F32",
+        .weights_format = "safetensors",
         .is_sparse = fake.is_sparse_and_skips,
         .skips_prompt = fake.is_sparse_and_skips,
     };

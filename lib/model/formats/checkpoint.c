@@ -1,14 +1,16 @@
 /*
  * checkpoint.c - reads JSON files and opens the weight files in one folder of a model directory.
  *
- * The sizes and depths of JSON files and the number of shards are bounded. PyTorch pickles and Git
- * LFS pointers are refused with a hint.
+ * The sizes and depths of JSON files and the number of shards are bounded. Safetensors files take
+ * precedence over PyTorch files. Git LFS pointers are refused with a hint.
  */
 #include "lib/model/formats/checkpoint.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
+#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/torch_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,15 +89,28 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
 
 /* ----------------------------------------------------------------------------------- checkpoint */
 
+/* The names under which a folder has its weights, in one file or in several. */
+struct weight_layout {
+    const char *name, *index;
+    gpuserve_status (*open)(struct gsv_weight_file **file, const struct gsv_dir *dir,
+                            const char *name, gpuserve_error *error);
+};
+
+static const struct weight_layout layouts[] = {
+    { "model.safetensors", "model.safetensors.index.json", gsv_safetensors_open },
+    { "pytorch_model.bin", "pytorch_model.bin.index.json", gsv_torch_file_open },
+};
+
 static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                const char *folder, const char *name, gpuserve_error *error)
+                                const char *folder, const struct weight_layout *layout,
+                                const char *name, gpuserve_error *error)
 {
     char path[GSV_FILE_NAME_BYTES];
     gpuserve_status st;
 
     if (!gsv_join_name(path, folder, name))
         return fail_name(dir, name, error);
-    st = gsv_safetensors_open(&checkpoint->files[checkpoint->n_files], dir, path, error);
+    st = layout->open(&checkpoint->files[checkpoint->n_files], dir, path, error);
     if (st == GPUSERVE_OK)
         checkpoint->n_files++;
     return st;
@@ -109,16 +124,15 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* List the file names of a weight map, sorted. */
-static gpuserve_status list_names(const char **names, const struct gsv_json_value *map,
-                                  gpuserve_error *error)
+static gpuserve_status list_names(const char **names, const struct weight_layout *layout,
+                                  const struct gsv_json_value *map, gpuserve_error *error)
 {
     for (size_t i = 0; i < map->n; i++) {
         names[i] = gsv_json_get_string(map->is.fields[i]);
         if (!names[i])
-            return gsv_fail(
-                error, GPUSERVE_E_FORMAT,
-                "model.safetensors.index.json: weight_map: the file name of '%s' is not a string",
-                map->is.fields[i]->key);
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: weight_map: the file name of '%s' is not a string", layout->index,
+                            map->is.fields[i]->key);
     }
     qsort(names, map->n, sizeof(*names), compare_names);
     return GPUSERVE_OK;
@@ -126,43 +140,43 @@ static gpuserve_status list_names(const char **names, const struct gsv_json_valu
 
 /* Open each file named in a weight map once. */
 static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                  const char *folder, const struct gsv_json_value *map,
-                                  gpuserve_error *error)
+                                  const char *folder, const struct weight_layout *layout,
+                                  const struct gsv_json_value *map, gpuserve_error *error)
 {
     const char **names = gsv_alloc_array(map->n, sizeof(*names));
     gpuserve_status st;
 
     if (!names)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = list_names(names, map, error);
+    st = list_names(names, layout, map, error);
     for (size_t i = 0; i < map->n && st == GPUSERVE_OK; i++) {
         if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             continue;
         if (checkpoint->n_files == MAX_SHARDS)
-            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                          "model.safetensors.index.json: more than %d files", MAX_SHARDS);
+            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d files", layout->index,
+                          MAX_SHARDS);
         else
-            st = add_file(checkpoint, dir, folder, names[i], error);
+            st = add_file(checkpoint, dir, folder, layout, names[i], error);
     }
     free(names);
     return st;
 }
 
 static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                    const char *folder, gpuserve_error *error)
+                                    const char *folder, const struct weight_layout *layout,
+                                    gpuserve_error *error)
 {
     struct gsv_json_value *index;
     const struct gsv_json_value *map;
-    gpuserve_status st = gsv_read_json(&index, dir, folder, "model.safetensors.index.json", error);
+    gpuserve_status st = gsv_read_json(&index, dir, folder, layout->index, error);
 
     if (st != GPUSERVE_OK)
         return st;
     map = gsv_json_member(index, "weight_map");
     if (!gsv_json_is(map, GSV_JSON_OBJECT) || map->n == 0)
-        st = gsv_fail(error, GPUSERVE_E_FORMAT,
-                      "model.safetensors.index.json: weight_map is missing");
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: weight_map is missing", layout->index);
     else
-        st = add_shards(checkpoint, dir, folder, map, error);
+        st = add_shards(checkpoint, dir, folder, layout, map, error);
     gsv_json_free(&index);
     return st;
 }
@@ -170,23 +184,26 @@ static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const str
 static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *folder,
                                        gpuserve_error *error)
 {
-    const char *slash = *folder ? "/" : "";
-    gpuserve_status st;
+    const gpuserve_status st = gsv_fail(error, GPUSERVE_E_NOT_FOUND,
+                                        "%s/%s%smodel.safetensors: no such file, and no "
+                                        "pytorch_model.bin",
+                                        gsv_dir_path(dir), folder, *folder ? "/" : "");
 
-    if (gsv_dir_has_in(dir, folder, "pytorch_model.bin") ||
-        gsv_dir_has_in(dir, folder, "pytorch_model.bin.index.json")) {
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      "%s/%s%spytorch_model.bin: the file is a Python pickle, which can run code "
-                      "on loading; gpuserve reads only safetensors",
-                      gsv_dir_path(dir), folder, slash);
-        return gsv_hint(error, st,
-                        "convert it once: python -c \"from transformers import AutoModel; "
-                        "AutoModel.from_pretrained('DIR').save_pretrained('DIR', "
-                        "safe_serialization=True)\", or take the model's safetensors revision");
-    }
-    st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s%smodel.safetensors: no such file",
-                  gsv_dir_path(dir), folder, slash);
     return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
+}
+
+static gpuserve_status open_weights(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                    const char *folder, gpuserve_error *error)
+{
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        const struct weight_layout *layout = &layouts[i];
+
+        if (gsv_dir_has_in(dir, folder, layout->name))
+            return add_file(checkpoint, dir, folder, layout, layout->name, error);
+        if (gsv_dir_has_in(dir, folder, layout->index))
+            return open_sharded(checkpoint, dir, folder, layout, error);
+    }
+    return fail_no_weights(dir, folder, error);
 }
 
 gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
@@ -195,15 +212,10 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     gpuserve_status st;
 
     checkpoint->n_files = 0;
-    checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_safetensors *));
+    checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_weight_file *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    if (gsv_dir_has_in(dir, folder, "model.safetensors"))
-        st = add_file(checkpoint, dir, folder, "model.safetensors", error);
-    else if (gsv_dir_has_in(dir, folder, "model.safetensors.index.json"))
-        st = open_sharded(checkpoint, dir, folder, error);
-    else
-        st = fail_no_weights(dir, folder, error);
+    st = open_weights(checkpoint, dir, folder, error);
     if (st != GPUSERVE_OK)
         gsv_checkpoint_close(checkpoint);
     return st;
@@ -212,7 +224,7 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
 void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->n_files; i++)
-        gsv_safetensors_close(&checkpoint->files[i]);
+        gsv_weight_file_close(&checkpoint->files[i]);
     free(checkpoint->files);
     checkpoint->files = NULL;
     checkpoint->n_files = 0;
@@ -222,7 +234,7 @@ bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *na
                          struct gsv_tensor *tensor)
 {
     for (size_t i = 0; i < checkpoint->n_files; i++)
-        if (gsv_safetensors_find(checkpoint->files[i], name, tensor))
+        if (gsv_weight_file_find(checkpoint->files[i], name, tensor))
             return true;
     return false;
 }

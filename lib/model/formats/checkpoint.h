@@ -1,17 +1,19 @@
 /*
  * checkpoint.h - files in one folder of a model directory: JSON files, and the weights in one or
- * more safetensors files.
+ * more safetensors or PyTorch files.
  */
 #ifndef GSV_MODEL_CHECKPOINT_H
 #define GSV_MODEL_CHECKPOINT_H
 
-#include "lib/model/formats/safetensors.h"
+#include "lib/base/json_tree.h"
+#include "lib/model/formats/weight_file.h"
 
 #include <stddef.h>
 
-#define GSV_MODEL_DIRECTORY_HINT                                     \
-    "a model directory holds config.json and model.safetensors, or " \
-    "model.safetensors.index.json with the files it names"
+#define GSV_MODEL_DIRECTORY_HINT                                              \
+    "a model directory holds config.json and model.safetensors, or "          \
+    "model.safetensors.index.json with the files it names, or the same with " \
+    "pytorch_model.bin"
 
 /* Read FOLDER/NAME as a JSON object, owned by the caller. If the file does not exist, *json is NULL
  * and the status is GPUSERVE_E_NOT_FOUND. */
@@ -26,10 +28,10 @@ gpuserve_status gsv_read_json_array(struct gsv_json_value **json, const struct g
 gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struct gsv_dir *dir,
                                        const char *folder, const char *name, gpuserve_error *error);
 
-/* The weights in a folder: model.safetensors, or the files named by
- * model.safetensors.index.json. */
+/* The weights in a folder: model.safetensors, the files named by model.safetensors.index.json,
+ * pytorch_model.bin, or the files named by pytorch_model.bin.index.json; the first that exists. */
 struct gsv_checkpoint {
-    struct gsv_safetensors **files;
+    struct gsv_weight_file **files;
     size_t n_files;
 };
 

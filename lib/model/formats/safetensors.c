@@ -11,24 +11,20 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LENGTH_BYTES 8
 #define MAX_HEADER_BYTES 100000000u /* as in the reference implementation */
 #define MAX_HEADER_VALUES 1000000u
 #define MAX_HEADER_DEPTH 16
 #define METADATA_KEY "__metadata__"
-#define LFS_POINTER "version https://git-lfs"
 
-struct gsv_safetensors {
-    char *shown; /* DIR/NAME */
-    int fd;
-    uint64_t size_bytes;
-    uint64_t data_begin; /* file offset of the tensors' bytes */
+struct safetensors {
+    struct gsv_weight_file file; /* first */
+    uint64_t data_begin;         /* file offset of the tensors' bytes */
     struct gsv_json_value *header;
+    size_t metadata_at; /* the field of the header that is METADATA_KEY; their number: none */
 };
 
 /* Byte range of one tensor during validation. */
@@ -61,21 +57,6 @@ static int type_index(const char *name)
         if (strcmp(types[i].name, name) == 0)
             return (int)i;
     return -1;
-}
-
-size_t gsv_tensor_element_size(enum gsv_tensor_type type)
-{
-    switch (type) {
-    case GSV_TENSOR_F32:
-        return 4;
-    case GSV_TENSOR_F16:
-    case GSV_TENSOR_BF16:
-        return 2;
-    case GSV_TENSOR_F64:
-        return 8;
-    default:
-        return 0;
-    }
 }
 
 /* ---------------------------------------------------------------------------- header validation */
@@ -260,19 +241,10 @@ static uint64_t little_endian(const unsigned char *p)
     return value;
 }
 
-static gpuserve_status refuse_pointer(const struct gsv_safetensors *file, gpuserve_error *error)
+static gpuserve_status read_header(struct safetensors *safetensors, gpuserve_error *error)
 {
-    const gpuserve_status st =
-        gsv_fail(error, GPUSERVE_E_FORMAT,
-                 "%s: the file is a Git LFS pointer of %llu bytes, not the weights", file->shown,
-                 (unsigned long long)file->size_bytes);
-
-    return gsv_hint(error, st, "run `git lfs pull` in the model's directory, or download the file");
-}
-
-static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error *error)
-{
-    unsigned char start[sizeof(LFS_POINTER) - 1];
+    const struct gsv_weight_file *file = &safetensors->file;
+    unsigned char start[LENGTH_BYTES];
     uint64_t header_size;
     char *header;
     gpuserve_status st;
@@ -281,14 +253,9 @@ static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error 
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: the file has %llu bytes, too few for safetensors", file->shown,
                         (unsigned long long)file->size_bytes);
-    memset(start, 0, sizeof(start));
-    st = gsv_fd_read(file->fd, start,
-                     file->size_bytes < sizeof(start) ? LENGTH_BYTES : sizeof(start), 0,
-                     file->shown, error);
+    st = gsv_fd_read(file->fd, start, sizeof(start), 0, file->shown, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (memcmp(start, LFS_POINTER, sizeof(start)) == 0)
-        return refuse_pointer(file, error);
     header_size = little_endian(start);
     if (header_size > MAX_HEADER_BYTES)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
@@ -305,93 +272,89 @@ static gpuserve_status read_header(struct gsv_safetensors *file, gpuserve_error 
                         file->shown, (unsigned long long)header_size);
     st = gsv_fd_read(file->fd, header, (size_t)header_size, LENGTH_BYTES, file->shown, error);
     if (st == GPUSERVE_OK)
-        st = gsv_safetensors_check(&file->header, header, header_size, file->size_bytes,
+        st = gsv_safetensors_check(&safetensors->header, header, header_size, file->size_bytes,
                                    file->shown, error);
-    file->data_begin = LENGTH_BYTES + header_size;
+    for (size_t *i = &safetensors->metadata_at; st == GPUSERVE_OK && *i < safetensors->header->n;
+         ++*i)
+        if (strcmp(safetensors->header->is.fields[*i]->key, METADATA_KEY) == 0)
+            break;
+    safetensors->data_begin = LENGTH_BYTES + header_size;
     free(header);
     return st;
 }
 
-gpuserve_status gsv_safetensors_open(struct gsv_safetensors **out, const struct gsv_dir *dir,
-                                     const char *name, gpuserve_error *error)
+static const struct safetensors *as_safetensors(const struct gsv_weight_file *file)
 {
-    const size_t shown_bytes = strlen(gsv_dir_path(dir)) + strlen(name) + 2;
-    struct gsv_safetensors *file = gsv_alloc_array(1, sizeof(*file));
-    gpuserve_status st;
-
-    *out = NULL;
-    if (!file)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
-    file->fd = -1;
-    file->shown = malloc(shown_bytes);
-    if (!file->shown) {
-        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
-        goto fail;
-    }
-    snprintf(file->shown, shown_bytes, "%s/%s", gsv_dir_path(dir), name);
-    st = gsv_dir_open_file(dir, name, &file->fd, &file->size_bytes, error);
-    if (st != GPUSERVE_OK)
-        goto fail;
-    st = read_header(file, error);
-    if (st != GPUSERVE_OK)
-        goto fail;
-    *out = file;
-    return GPUSERVE_OK;
-fail:
-    gsv_safetensors_close(&file);
-    return st;
+    return (const struct safetensors *)(const void *)file; /* its first field */
 }
 
-void gsv_safetensors_close(struct gsv_safetensors **file)
+/* Describe the tensor of a header's field. */
+static void set_tensor(struct gsv_tensor *tensor, const struct gsv_weight_file *file,
+                       const struct gsv_json_value *info)
 {
-    if (!file || !*file)
-        return;
-    if ((*file)->fd >= 0)
-        close((*file)->fd);
-    gsv_json_free(&(*file)->header);
-    free((*file)->shown);
-    free(*file);
-    *file = NULL;
-}
+    const uint64_t data_begin = as_safetensors(file)->data_begin;
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
+    const int type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
 
-bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
-                          struct gsv_tensor *tensor)
-{
-    const struct gsv_json_value *info = gsv_json_member(file->header, name);
-    const struct gsv_json_value *shape, *offsets;
-    int type;
-
-    if (!info || strcmp(name, METADATA_KEY) == 0)
-        return false;
-    shape = gsv_json_member(info, "shape");
-    offsets = gsv_json_member(info, "data_offsets");
     memset(tensor, 0, sizeof(*tensor));
     tensor->name = info->key;
     tensor->file = file;
-    type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
     tensor->type = types[type].type;
     tensor->type_name = types[type].name;
     tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
         tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
     count_elements(info, &tensor->count); /* cannot overflow: validated when the file was opened */
-    tensor->offset = file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
+    tensor->offset = data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
     tensor->size_bytes =
-        file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+        data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+}
+
+static bool find(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *info = gsv_json_member(as_safetensors(file)->header, name);
+
+    if (!info || strcmp(name, METADATA_KEY) == 0)
+        return false;
+    set_tensor(tensor, file, info);
     return true;
 }
 
-const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key)
+static bool at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor)
 {
-    return gsv_json_get_string(gsv_json_member(gsv_json_member(file->header, METADATA_KEY), key));
+    const struct safetensors *safetensors = as_safetensors(file);
+
+    if (i >= safetensors->metadata_at) /* the field that is not a tensor */
+        i++;
+    if (i >= safetensors->header->n)
+        return false;
+    set_tensor(tensor, file, safetensors->header->is.fields[i]);
+    return true;
 }
 
-const char *gsv_safetensors_name(const struct gsv_safetensors *file)
+static void close_safetensors(struct gsv_weight_file *file)
 {
-    return file->shown;
+    gsv_json_free(&((struct safetensors *)(void *)file)->header);
 }
 
-int gsv_safetensors_fd(const struct gsv_safetensors *file)
+static const struct gsv_weight_format format = { "safetensors", find, at, close_safetensors };
+
+gpuserve_status gsv_safetensors_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
+                                     const char *name, gpuserve_error *error)
 {
-    return file->fd;
+    gpuserve_status st =
+        gsv_weight_file_open(file, sizeof(struct safetensors), &format, dir, name, error);
+
+    if (st == GPUSERVE_OK)
+        st = read_header((struct safetensors *)(void *)*file, error);
+    if (st != GPUSERVE_OK)
+        gsv_weight_file_close(file);
+    return st;
+}
+
+const char *gsv_safetensors_metadata(const struct gsv_weight_file *file, const char *key)
+{
+    return gsv_json_get_string(
+        gsv_json_member(gsv_json_member(as_safetensors(file)->header, METADATA_KEY), key));
 }

@@ -112,6 +112,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "parameters", (int64_t)facts->parameter_count);
     gsv_json_add_number(&json, "file_bytes", (int64_t)facts->file_bytes);
     gsv_json_add_string(&json, "weights_dtype", facts->weights_dtype);
+    gsv_json_add_string(&json, "weights_format", facts->weights_format);
     gsv_json_add_number(&json, "dim", facts->dim);
     gsv_json_add_number(&json, "max_tokens", plan->max_tokens);
     gsv_json_add_number(&json, "max_positions", facts->max_positions);

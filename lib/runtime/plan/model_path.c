@@ -218,8 +218,8 @@ static gpuserve_status fail_file(const char *name, gpuserve_error *error)
     gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the path is %s, not a model directory", name,
              format);
     return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                    "give a directory with config.json, the tokenizer and *.safetensors, as on the "
-                    "Hugging Face hub");
+                    "give a directory with config.json, the tokenizer and *.safetensors or "
+                    "pytorch_model.bin, as on the Hugging Face hub");
 }
 
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,

@@ -1,0 +1,108 @@
+/*
+ * weight_file.c - what files of weights have in common: a descriptor, a name for messages, and the
+ * format's functions.
+ */
+#include "lib/model/formats/weight_file.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LFS_POINTER "version https://git-lfs"
+
+size_t gsv_tensor_element_size(enum gsv_tensor_type type)
+{
+    switch (type) {
+    case GSV_TENSOR_F32:
+        return 4;
+    case GSV_TENSOR_F16:
+    case GSV_TENSOR_BF16:
+        return 2;
+    case GSV_TENSOR_F64:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+static gpuserve_status refuse_pointer(const struct gsv_weight_file *file, gpuserve_error *error)
+{
+    char start[sizeof(LFS_POINTER) - 1];
+    gpuserve_status st;
+
+    if (file->size_bytes < sizeof(start))
+        return GPUSERVE_OK;
+    st = gsv_fd_read(file->fd, start, sizeof(start), 0, file->shown, error);
+    if (st != GPUSERVE_OK || memcmp(start, LFS_POINTER, sizeof(start)) != 0)
+        return st;
+    st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                  "%s: the file is a Git LFS pointer of %llu bytes, not the weights", file->shown,
+                  (unsigned long long)file->size_bytes);
+    return gsv_hint(error, st, "run `git lfs pull` in the model's directory, or download the file");
+}
+
+gpuserve_status gsv_weight_file_open(struct gsv_weight_file **out, size_t bytes,
+                                     const struct gsv_weight_format *format,
+                                     const struct gsv_dir *dir, const char *name,
+                                     gpuserve_error *error)
+{
+    const size_t shown_bytes = strlen(gsv_dir_path(dir)) + strlen(name) + 2;
+    struct gsv_weight_file *file = gsv_alloc_array(1, bytes);
+    gpuserve_status st;
+
+    *out = NULL;
+    if (!file)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+    file->format = format;
+    file->fd = -1;
+    file->shown = malloc(shown_bytes);
+    if (file->shown) {
+        snprintf(file->shown, shown_bytes, "%s/%s", gsv_dir_path(dir), name);
+        st = gsv_dir_open_file(dir, name, &file->fd, &file->size_bytes, error);
+    } else {
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
+    }
+    if (st == GPUSERVE_OK)
+        st = refuse_pointer(file, error);
+    if (st != GPUSERVE_OK)
+        gsv_weight_file_close(&file);
+    *out = file;
+    return st;
+}
+
+void gsv_weight_file_close(struct gsv_weight_file **file)
+{
+    if (!file || !*file)
+        return;
+    (*file)->format->close(*file);
+    if ((*file)->fd >= 0)
+        close((*file)->fd);
+    free((*file)->shown);
+    free(*file);
+    *file = NULL;
+}
+
+bool gsv_weight_file_find(const struct gsv_weight_file *file, const char *name,
+                          struct gsv_tensor *tensor)
+{
+    return file->format->find(file, name, tensor);
+}
+
+bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor)
+{
+    return file->format->at(file, i, tensor);
+}
+
+const char *gsv_weight_file_name(const struct gsv_weight_file *file)
+{
+    return file->shown;
+}
+
+int gsv_weight_file_fd(const struct gsv_weight_file *file)
+{
+    return file->fd;
+}

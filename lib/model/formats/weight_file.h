@@ -1,0 +1,79 @@
+/*
+ * weight_file.h - an open file of weights in any format, and the tensors in it.
+ *
+ * A format validates a file completely when it opens it (gsv_safetensors_open(),
+ * gsv_torch_file_open()). After that, lookups cannot fail, and the rest of the library does not
+ * know the format. Immutable once open.
+ */
+#ifndef GSV_MODEL_WEIGHT_FILE_H
+#define GSV_MODEL_WEIGHT_FILE_H
+
+#include "lib/base/dir.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define GSV_TENSOR_MAX_RANK 4 /* of tensors in use; others are only validated */
+
+enum gsv_tensor_type {
+    GSV_TENSOR_F32,
+    GSV_TENSOR_F16,
+    GSV_TENSOR_BF16,
+    GSV_TENSOR_F64,
+    GSV_TENSOR_OTHER /* integers and others: validated, never read as weights */
+};
+
+struct gsv_weight_file;
+
+/* One tensor, as described in the file. */
+struct gsv_tensor {
+    const char *name;                   /* borrowed from the file */
+    const struct gsv_weight_file *file; /* borrowed */
+    enum gsv_tensor_type type;
+    const char *type_name; /* "F32", static */
+    bool is_strided;       /* its elements are not in row order (PyTorch only): not readable */
+    uint64_t rank;
+    uint64_t shape[GSV_TENSOR_MAX_RANK]; /* the first GSV_TENSOR_MAX_RANK dimensions */
+    uint64_t count;                      /* number of elements */
+    uint64_t offset;                     /* bytes from the start of the file */
+    uint64_t size_bytes;                 /* 0 if is_strided */
+};
+
+/* The functions of a format. */
+struct gsv_weight_format {
+    const char *name; /* "safetensors" */
+    bool (*find)(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor);
+    bool (*at)(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
+    void (*close)(struct gsv_weight_file *file); /* frees the format's own fields */
+};
+
+/* The part that all formats have; the first field of each format's struct. */
+struct gsv_weight_file {
+    const struct gsv_weight_format *format;
+    char *shown; /* DIR/NAME */
+    int fd;
+    uint64_t size_bytes;
+};
+
+/* Allocate a format's struct of `bytes` bytes and open DIR/NAME. On an error *file is NULL. The
+ * descriptor stays open until gsv_weight_file_close(). A Git LFS pointer is refused. */
+gpuserve_status gsv_weight_file_open(struct gsv_weight_file **file, size_t bytes,
+                                     const struct gsv_weight_format *format,
+                                     const struct gsv_dir *dir, const char *name,
+                                     gpuserve_error *error);
+void gsv_weight_file_close(struct gsv_weight_file **file); /* accepts NULL, sets NULL */
+
+/* Find a tensor by name; false if it does not exist. */
+bool gsv_weight_file_find(const struct gsv_weight_file *file, const char *name,
+                          struct gsv_tensor *tensor);
+
+/* Tensor i, in an order of the format's own; false if there are no more than i tensors. */
+bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
+
+const char *gsv_weight_file_name(const struct gsv_weight_file *file); /* for messages */
+int gsv_weight_file_fd(const struct gsv_weight_file *file);
+
+/* Bytes of one element; 0 for OTHER. */
+size_t gsv_tensor_element_size(enum gsv_tensor_type type);
+
+#endif
