@@ -11,7 +11,7 @@
 typedef double (*column_fn)(const void *op, int32_t r, int32_t c);
 
 /* Where and how the rows of an operation are normalized. */
-struct norm {
+struct norm_rows {
     column_fn column;
     const void *op;
     float *out;
@@ -22,7 +22,7 @@ struct norm {
 
 /* `out` may alias the input of `column`: the statistics are computed first, and each element is
  * read before it is written. */
-static void normalize_row(const struct norm *n, int32_t r)
+static void normalize_row(const struct norm_rows *n, int32_t r)
 {
     float *out = n->out + (size_t)r * (size_t)n->cols;
     double mean = 0.0, variance = 0.0, factor = 1.0;
@@ -59,7 +59,7 @@ static double embed_column(const void *op_, int32_t r, int32_t c)
 
 gpuserve_status gsv_ref_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
 {
-    const struct norm norm = {
+    const struct norm_rows norm = {
         embed_column, op, op->out, op->gamma, op->beta, (double)op->eps, op->hidden, op->norm,
     };
 
@@ -100,7 +100,7 @@ gpuserve_status gsv_ref_add_norm(struct gpuserve_stream *stream,
                                  const struct gpuserve_op_add_norm *op)
 {
     const struct gpuserve_op_add_norm rest = op->sum ? store_sum(op) : *op;
-    const struct norm norm = {
+    const struct norm_rows norm = {
         sum_column, &rest, op->out, op->gamma, op->beta, (double)op->eps, op->cols, op->norm,
     };
 

@@ -582,5 +582,7 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = add_embeddings(&c);
     if (st == GPUSERVE_OK)
         st = add_layers(&c);
+    if (st == GPUSERVE_OK)
+        st = gsv_check_surplus(spec, error);
     return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
 }

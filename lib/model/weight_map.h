@@ -37,6 +37,9 @@ gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_ki
                                const char *name, enum gsv_presence bias, int32_t rows, int32_t cols,
                                int32_t activation);
 
+/* Refuse a tensor of a layer that no item uses; implemented in surplus.c. */
+gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error);
+
 /* Add the items after the encoder; implemented in head_map.c. */
 gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error);
 

@@ -12,8 +12,8 @@
 #include "kernels/cpu/gemm/tile_order.h"
 
 /* One step of k. */
-GSV_INLINE void step(int32_t rows, const struct gsv_rows *at, const float *b, const char *ahead,
-                     vf sums[GSV_MR][GSV_NV])
+GSV_INLINE void step(int32_t rows, const struct gsv_tile_rows *at, const float *b,
+                     const char *ahead, vf sums[GSV_MR][GSV_NV])
 {
     vf weight[GSV_NV];
 
@@ -35,7 +35,7 @@ GSV_INLINE void tile(int32_t rows, const float *a, size_t lda, const float *b, i
                      size_t ldc, const char *ahead, size_t ahead_step)
 {
     vf sums[GSV_MR][GSV_NV];
-    struct gsv_rows at;
+    struct gsv_tile_rows at;
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)

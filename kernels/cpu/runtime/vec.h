@@ -261,12 +261,12 @@ GSV_INLINE int gsv_is_low(int32_t rows)
  * out of registers. */
 #define GSV_BASES(rows) (((rows) + 2) / 3)
 
-struct gsv_rows {
+struct gsv_tile_rows {
     const char *base[GSV_BASES(GSV_MR)];
     size_t ld; /* bytes */
 };
 
-GSV_INLINE void gsv_rows_start(struct gsv_rows *at, int32_t rows, const void *a, size_t ld)
+GSV_INLINE void gsv_rows_start(struct gsv_tile_rows *at, int32_t rows, const void *a, size_t ld)
 {
     at->ld = ld;
 #pragma GCC unroll 16
@@ -274,13 +274,13 @@ GSV_INLINE void gsv_rows_start(struct gsv_rows *at, int32_t rows, const void *a,
         at->base[b] = (const char *)a + 3 * (size_t)b * ld;
 }
 
-GSV_INLINE const void *gsv_row(const struct gsv_rows *at, int r)
+GSV_INLINE const void *gsv_row(const struct gsv_tile_rows *at, int r)
 {
     return at->base[r / 3] + (size_t)(r % 3) * at->ld;
 }
 
 /* The empty asm hides that the pointers differ by constants. */
-GSV_INLINE void gsv_rows_advance(struct gsv_rows *at, int32_t rows, size_t bytes)
+GSV_INLINE void gsv_rows_advance(struct gsv_tile_rows *at, int32_t rows, size_t bytes)
 {
 #pragma GCC unroll 16
     for (int b = 0; b < GSV_BASES(rows); b++) {

@@ -6,7 +6,7 @@
  *
  *   Needs:  any hidden; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
  *           tokens have id 0 and are computed like others.
- *   Oracle: kernels/ref/layernorm.c.
+ *   Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"

@@ -4,7 +4,7 @@
  *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row.
  *
  *   Needs:  any cols; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` may be an input.
- *   Oracle: kernels/ref/layernorm.c.
+ *   Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"
