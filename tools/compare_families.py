@@ -28,6 +28,7 @@ import gpuserve  # noqa: E402
 from reference import POOLINGS, PROBABILITIES, InDouble, compute, score_of  # noqa: E402
 
 torch.set_grad_enabled(False)
+torch.set_num_threads(1)  # the models are too small to share among threads
 tf.logging.set_verbosity_error()
 tf.utils.logging.disable_progress_bar()
 DTYPES = ("float32", "bfloat16", "int8")
@@ -75,16 +76,24 @@ class Reference:
         self.config = read_config(folder)
         self.stored = load_file(f"{folder}/reference.safetensors")
         self.kind = next((k for k in ("embedding", "probs", "sparse") if f"{k}_f64" in self.stored), None)
-        pooling = f"{folder}/1_Pooling/config.json"
-        self.pooling = "mean"
-        if os.path.exists(pooling):
-            with open(pooling) as file:
-                self.pooling = json.load(file).get("pooling_mode", "lasttoken")
+        self.pooling = self.pooling_of(folder)
         self.model = self.load(folder)
+
+    @staticmethod
+    def pooling_of(folder):
+        """The mode, or None of several; older files have a key for each."""
+        if not os.path.exists(f"{folder}/1_Pooling/config.json"):
+            return "mean"
+        with open(f"{folder}/1_Pooling/config.json") as file:
+            config = json.load(file)
+        older = [k.removeprefix("pooling_mode_").split("_")[0] for k, on in config.items() if k.startswith("pooling_mode_") and on]
+        mode = config.get("pooling_mode") or (older[0] if len(older) == 1 else None)
+        return mode if mode in POOLINGS else None
 
     def load(self, folder):
         name = (self.config.get("architectures") or ["?"])[0]
-        if any(os.path.exists(f"{folder}/{part}") for part in ("2_Dense", "1_Dense", "3_Dense", "2_LayerNorm", "2_Pooling")):
+        if self.pooling is None or any(part[0].isdigit() and not part.endswith(("_Pooling", "_Normalize")) or part == "2_Pooling"
+                                       for part in os.listdir(folder)):
             return None  # a chain: its own reference holds what it makes
         make = getattr(tf, {"T5Model": "T5EncoderModel", "Qwen3ForCausalLM": "Qwen3Model"}.get(name, name), None)
         if make is None or "auto_map" in self.config or "n_embd" in self.config:
@@ -156,34 +165,48 @@ def least_cosine(got, want):
     return min(float(unit(a) @ unit(b)) for a, b in zip(got, want))
 
 
+def refusal(folder, dtype="float32"):
+    """Why the library does not load the model, or None."""
+    try:
+        gpuserve.Model(folder, device="cpu", dtype=dtype).close()
+    except gpuserve.errors.GpuserveError as error:
+        return str(error).replace(folder, ".").strip().split("\n")[0]
+    return None
+
+
+def measure(model, reference, texts, want):
+    """Texts alone and mixed against the reference."""
+    by_token = "ForTokenClass" in reference.config["architectures"][0]
+    values = lambda some: library_values(model, reference.kind, some, np.size(want[0]), by_token)
+    alone = [values([ids])[0] for ids in texts]
+    order = np.random.default_rng(1).permutation(len(texts))
+    mixed = values([texts[i] for i in order])
+    found = {"difference": difference(reference.kind, alone, want),
+             "same_in_batch": all(np.array_equal(alone[i], row) for i, row in zip(order, mixed))}
+    return {**found, "cosine": least_cosine(alone, want)} if reference.kind == "embedding" else found
+
+
 def compare(folder):
     """The measurements of one model: by dtype, or why it does not load."""
-    reference = Reference(folder)
-    if reference.kind is None:
-        return {"loads": None, "why": "no values that the Python bindings give"}
-    texts = reference.texts()
-    want = reference.values(texts)
-    by_token = "ForTokenClass" in reference.config["architectures"][0]
-    found = {"loads": True, "value": reference.kind, "texts": len(texts), "longest": max(map(len, texts)),
-             "against": "transformers" if reference.model is not None else "reference.safetensors"}
     with tempfile.TemporaryDirectory() as copy:
         with_words(folder, copy)
+        why = refusal(copy)
+        if why:
+            return {"loads": False, "why": why}
+        reference = Reference(folder)
+        if reference.kind is None:
+            return {"loads": True, "why": "no values that the Python bindings give"}
+        texts = reference.texts()
+        want = reference.values(texts)
+        found = {"loads": True, "value": reference.kind, "texts": len(texts), "longest": max(map(len, texts)),
+                 "against": "transformers" if reference.model is not None else "reference.safetensors"}
         for dtype in DTYPES:
-            try:
-                model = gpuserve.Model(copy, device="cpu", dtype=dtype)
-            except gpuserve.errors.GpuserveError as error:
-                if dtype == "float32":
-                    return {"loads": False, "why": str(error).replace(copy, ".").strip()}
-                found[dtype] = {"why": str(error).replace(copy, ".").strip()}
+            why = refusal(copy, dtype)
+            if why:
+                found[dtype] = {"why": why}
                 continue
-            with model:
-                alone = [library_values(model, reference.kind, [ids], np.size(want[0]), by_token)[0] for ids in texts]
-                order = np.random.default_rng(1).permutation(len(texts))
-                mixed = library_values(model, reference.kind, [texts[i] for i in order], np.size(want[0]), by_token)
-            found[dtype] = {"difference": difference(reference.kind, alone, want),
-                            "same_in_batch": all(np.array_equal(alone[i], row) for i, row in zip(order, mixed))}
-            if reference.kind == "embedding":
-                found[dtype]["cosine"] = least_cosine(alone, want)
+            with gpuserve.Model(copy, device="cpu", dtype=dtype) as model:
+                found[dtype] = measure(model, reference, texts, want)
     return found
 
 

@@ -145,6 +145,13 @@ def write_pooling(folder, width, pooling, normalize=False):
                {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True})
 
 
+# Models of tools/make_test_models.py, with the same reference.
+MADE_BEFORE = [(name, name.split("-")[0]) for name in (
+    "bert", "bert-gelu-new", "bert-masked", "bert-single", "bert-multi", "bert-regression", "distilbert-single", "distilbert-masked",
+    "mpnet", "mpnet-masked", "roberta", "roberta-masked")] + [("xlm-roberta-single", "xlm-roberta")] + [
+        (name, "sentence-chains") for name in ("st-dense", "st-newer", "st-poolings")]
+
+
 class Maker:
     """Writes directories below `out`; `only` limits them to names that start with one of it."""
 
@@ -162,7 +169,7 @@ class Maker:
     def write_list(self):
         with open(os.path.join(self.out, "families.txt"), "w") as file:
             file.write("# Written by tools/make_family_models: the models of test_model_families.c, and their families.\n")
-            file.writelines(f"{name}\t{family}\n" for name, family in self.names)
+            file.writelines(f"{name}\t{family}\n" for name, family in self.names + MADE_BEFORE)
 
     def folder(self, name):
         folder = os.path.join(self.out, name)
