@@ -61,7 +61,12 @@ def as_words(ids):
     return " ".join(f"w{i}" for i in ids)
 
 
-def limit_of(config):
+def limit_of(folder, config):
+    if os.path.exists(f"{folder}/sentence_bert_config.json"):
+        with open(f"{folder}/sentence_bert_config.json") as file:
+            limit = json.load(file).get("max_seq_length")
+        if limit:
+            return limit
     if config["model_type"] in ("t5", "mt5", "umt5"):
         return 64
     most = config.get("max_position_embeddings") or config.get("n_positions") or 64
@@ -74,6 +79,7 @@ class Reference:
 
     def __init__(self, folder):
         self.config = read_config(folder)
+        self.limit = limit_of(folder, self.config)
         self.stored = load_file(f"{folder}/reference.safetensors")
         self.kind = next((k for k in ("embedding", "probs", "sparse") if f"{k}_f64" in self.stored), None)
         self.pooling = self.pooling_of(folder)
@@ -115,7 +121,7 @@ class Reference:
         generator = torch.Generator().manual_seed(1)
         eos = [self.config["eos_token_id"]] if self.config["model_type"].startswith("clip") else []
         return [torch.randint(6, self.config["vocab_size"] - 1, (n - len(eos),), generator=generator).tolist() + eos
-                for n in range(1 + len(eos), limit_of(self.config) + 1)]
+                for n in range(1 + len(eos), self.limit + 1)]
 
     def values(self, texts):
         if self.model is None:
@@ -139,7 +145,7 @@ def library_values(model, kind, texts, columns, by_token):
     """The library's values; `texts` are one call, so they share batches."""
     words = [as_words(ids) for ids in texts]
     if kind == "embedding":
-        return list(model.encode(words, normalize_embeddings=True).astype("float64"))
+        return list(model.encode(words, prompt="", normalize_embeddings=True).astype("float64"))
     if kind == "sparse":
         rows = np.zeros((len(words), columns))
         for row, one in zip(rows, model.encode_sparse(words)):
