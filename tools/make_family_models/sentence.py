@@ -71,6 +71,7 @@ def chain(maker, name, modules, seed, tasks=(None,), token_level=False, **option
 def with_bert(maker, name, modules, tasks=(None,), **bert):
     if not maker.wants(name, listed=tasks == (None,)):
         return
+    torch.manual_seed(maker.seed)  # the Dense modules inside a Router keep their first weights
     with tempfile.TemporaryDirectory() as base:
         tiny_bert(base, maker.seed, **bert)
         chain(maker, name, modules(Transformer(base, max_seq_length=33)), maker.seed, tasks)
