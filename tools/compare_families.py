@@ -123,6 +123,10 @@ class Reference:
         return [torch.randint(6, self.config["vocab_size"] - 1, (n - len(eos),), generator=generator).tolist() + eos
                 for n in range(1 + len(eos), self.limit + 1)]
 
+    def both(self):
+        texts = self.texts()
+        return texts, self.values(texts)
+
     def values(self, texts):
         if self.model is None:
             rows = self.stored[f"{self.kind}_f64"]
@@ -172,12 +176,18 @@ def least_cosine(got, want):
 
 
 def refusal(folder, dtype="float32"):
-    """Why the library does not load the model, or None."""
+    """Why the library does not load the model, or None; and its limit in tokens."""
     try:
-        gpuserve.Model(folder, device="cpu", dtype=dtype).close()
+        with gpuserve.Model(folder, device="cpu", dtype=dtype) as model:
+            return None, model.max_seq_length
     except gpuserve.errors.GpuserveError as error:
-        return str(error).replace(folder, ".").strip().split("\n")[0]
-    return None
+        return str(error).replace(folder, ".").strip().split("\n")[0], 0
+
+
+def within(limit, texts, values):
+    """The texts that the library takes whole, with their values."""
+    kept = [i for i, ids in enumerate(texts) if len(ids) <= limit]
+    return [texts[i] for i in kept], [values[i] for i in kept]
 
 
 def measure(model, reference, texts, want):
@@ -196,18 +206,17 @@ def compare(folder):
     """The measurements of one model: by dtype, or why it does not load."""
     with tempfile.TemporaryDirectory() as copy:
         with_words(folder, copy)
-        why = refusal(copy)
+        why, limit = refusal(copy)
         if why:
             return {"loads": False, "why": why}
         reference = Reference(folder)
         if reference.kind is None:
             return {"loads": True, "why": "no values that the Python bindings give"}
-        texts = reference.texts()
-        want = reference.values(texts)
+        texts, want = within(limit, *reference.both())
         found = {"loads": True, "value": reference.kind, "texts": len(texts), "longest": max(map(len, texts)),
                  "against": "transformers" if reference.model is not None else "reference.safetensors"}
         for dtype in DTYPES:
-            why = refusal(copy, dtype)
+            why, _ = refusal(copy, dtype)
             if why:
                 found[dtype] = {"why": why}
                 continue
