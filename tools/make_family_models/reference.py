@@ -159,9 +159,9 @@ class Maker:
         self.out, self.only, self.seed = out, tuple(only), 100
         self.family, self.names = None, []
 
-    def wants(self, name, listed=True):
+    def wants(self, name, listed=True, counted=True):
         """True if this model is to be written. `listed`: it has a reference.safetensors."""
-        self.seed += 1
+        self.seed += counted
         if listed:
             self.names.append((name, self.family))
         return not self.only or name.startswith(self.only)
@@ -179,17 +179,19 @@ class Maker:
         return folder
 
     def write(self, name, make, config, pooling=None, lengths=LENGTHS, edit=None, pads=True, normalize=False,
-              hidden=None, scale=1.0, extra=(), more=None, original=True):
+              hidden=None, scale=1.0, extra=(), more=None, original=True,
+              seed=None):
         """One directory: the model as save_pretrained() writes it, `edit`ed (hub layout), and its reference.
 
         With `pooling` the model embeds; a class ...ForSequenceClassification, ...ForTokenClassification or
         ...ForMaskedLM gets what its head computes. `original`: with the names of tensors that transformers writes by
         itself, which are those of the repositories, not those of its own modules.
         """
-        if not self.wants(name):
+        if not self.wants(name, counted=seed is None):
             return None
+        seed = seed or self.seed  # of its own: models added later leave those of others as they are
         folder = self.folder(name)
-        model = randomize(make(config), self.seed, scale)
+        model = randomize(make(config), seed, scale)
         model.save_pretrained(folder, save_original_format=original)
         if os.path.exists(f"{folder}/generation_config.json"):
             os.remove(f"{folder}/generation_config.json")
@@ -199,7 +201,7 @@ class Maker:
         whole = pooling and config.num_hidden_layers > 1  # one layer is enough to see an option in the embedding
         by_token = [t for t, wanted in (("hidden", whole if hidden is None else hidden),
                                         ("logits", "ForTokenClass" in head)) if wanted]
-        sentences = texts(self.seed, lengths, config.vocab_size)
+        sentences = texts(seed, lengths, config.vocab_size)
         if pads and config.pad_token_id is not None:
             sentences.append(with_pads(config.pad_token_id))
         refer(folder, exact, sentences + list(extra), by_token, pooling,
