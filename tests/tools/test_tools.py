@@ -18,6 +18,7 @@ import check_includes                                                           
 import check_sources                                                            # noqa: E402
 import count_tests                                                              # noqa: E402
 import fetch                                                                    # noqa: E402
+import make_models_page                                                         # noqa: E402
 import select_tests                                                             # noqa: E402
 
 
@@ -197,6 +198,16 @@ def test_every_recipe_is_pinned():
     for name, recipe in fetch.RECIPES.items():
         for package in recipe.packages:
             assert len(pins[package][1]) == 64, (name, package)
+
+
+def test_page_of_models_is_what_the_measurements_give():
+    assert make_models_page.PAGE.read_text("utf-8") == make_models_page.page(), "run tools/make_models_page.py"
+
+
+def test_every_listed_model_is_measured():
+    listed = [line.split("\t")[0] for line in (ROOT / "tests/data/models/families.txt").read_text("utf-8").splitlines()
+              if not line.startswith("#")]
+    assert sorted(listed) == sorted(make_models_page.read("tests/data/families.json")["models"])
 
 
 def main():

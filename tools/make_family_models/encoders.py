@@ -132,7 +132,8 @@ def deberta(maker):
     maker.write("deberta", tf.DebertaModel, config(num_hidden_layers=2), pooling="cls")
     maker.write("deberta-c2p", tf.DebertaModel, config(pos_att_type=["c2p"], position_biased_input=True, type_vocab_size=2,
                                                        max_relative_positions=-1), pooling="mean")
-    maker.write("deberta-p2c", tf.DebertaModel, config(pos_att_type=["p2c"], embedding_size=16, talking_head=True), pooling="mean")
+    maker.write("deberta-p2c", tf.DebertaModel, config(pos_att_type=["p2c"], embedding_size=16), pooling="mean")
+    maker.write("deberta-talking-head", tf.DebertaModel, config(talking_head=True), pooling="mean", seed=901)
     maker.write("deberta-no-relative", tf.DebertaModel, config(relative_attention=False, position_biased_input=True,
                                                                pos_att_type=None), pooling="mean")
     heads_of(maker, "deberta", all_heads("Deberta"), config)

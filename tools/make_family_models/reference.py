@@ -145,6 +145,13 @@ def write_pooling(folder, width, pooling, normalize=False):
                {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True})
 
 
+# Models of tools/make_test_models.py, with the same reference.
+MADE_BEFORE = [(name, name.split("-")[0]) for name in (
+    "bert", "bert-gelu-new", "bert-masked", "bert-single", "bert-multi", "bert-regression", "distilbert-single", "distilbert-masked",
+    "mpnet", "mpnet-masked", "roberta", "roberta-masked")] + [("xlm-roberta-single", "xlm-roberta")] + [
+        (name, "sentence-chains") for name in ("st-dense", "st-newer", "st-poolings")]
+
+
 class Maker:
     """Writes directories below `out`; `only` limits them to names that start with one of it."""
 
@@ -152,9 +159,9 @@ class Maker:
         self.out, self.only, self.seed = out, tuple(only), 100
         self.family, self.names = None, []
 
-    def wants(self, name, listed=True):
+    def wants(self, name, listed=True, counted=True):
         """True if this model is to be written. `listed`: it has a reference.safetensors."""
-        self.seed += 1
+        self.seed += counted
         if listed:
             self.names.append((name, self.family))
         return not self.only or name.startswith(self.only)
@@ -162,7 +169,7 @@ class Maker:
     def write_list(self):
         with open(os.path.join(self.out, "families.txt"), "w") as file:
             file.write("# Written by tools/make_family_models: the models of test_model_families.c, and their families.\n")
-            file.writelines(f"{name}\t{family}\n" for name, family in self.names)
+            file.writelines(f"{name}\t{family}\n" for name, family in self.names + MADE_BEFORE)
 
     def folder(self, name):
         folder = os.path.join(self.out, name)
@@ -172,17 +179,19 @@ class Maker:
         return folder
 
     def write(self, name, make, config, pooling=None, lengths=LENGTHS, edit=None, pads=True, normalize=False,
-              hidden=None, scale=1.0, extra=(), more=None, original=True):
+              hidden=None, scale=1.0, extra=(), more=None, original=True,
+              seed=None):
         """One directory: the model as save_pretrained() writes it, `edit`ed (hub layout), and its reference.
 
         With `pooling` the model embeds; a class ...ForSequenceClassification, ...ForTokenClassification or
         ...ForMaskedLM gets what its head computes. `original`: with the names of tensors that transformers writes by
         itself, which are those of the repositories, not those of its own modules.
         """
-        if not self.wants(name):
+        if not self.wants(name, counted=seed is None):
             return None
+        seed = seed or self.seed  # of its own: models added later leave those of others as they are
         folder = self.folder(name)
-        model = randomize(make(config), self.seed, scale)
+        model = randomize(make(config), seed, scale)
         model.save_pretrained(folder, save_original_format=original)
         if os.path.exists(f"{folder}/generation_config.json"):
             os.remove(f"{folder}/generation_config.json")
@@ -192,7 +201,7 @@ class Maker:
         whole = pooling and config.num_hidden_layers > 1  # one layer is enough to see an option in the embedding
         by_token = [t for t, wanted in (("hidden", whole if hidden is None else hidden),
                                         ("logits", "ForTokenClass" in head)) if wanted]
-        sentences = texts(self.seed, lengths, config.vocab_size)
+        sentences = texts(seed, lengths, config.vocab_size)
         if pads and config.pad_token_id is not None:
             sentences.append(with_pads(config.pad_token_id))
         refer(folder, exact, sentences + list(extra), by_token, pooling,

@@ -11,10 +11,12 @@ import transformers as tf
 from encoders import ONE
 from reference import LENGTHS, InDouble, randomize, read_json, texts, write_json, write_reference
 from safetensors.torch import save_file
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling, StaticEmbedding, WeightedLayerPooling
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from sentence_transformers.cross_encoder.modules.logit_score import LogitScore
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 WORDS = ["[PAD]", "<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [chr(97 + i) for i in range(12)] \
     + ["##" + chr(97 + i) for i in range(12)] + [f"w{i}" for i in range(18)]
@@ -69,6 +71,7 @@ def chain(maker, name, modules, seed, tasks=(None,), token_level=False, **option
 def with_bert(maker, name, modules, tasks=(None,), **bert):
     if not maker.wants(name, listed=tasks == (None,)):
         return
+    torch.manual_seed(maker.seed)  # the Dense modules inside a Router keep their first weights
     with tempfile.TemporaryDirectory() as base:
         tiny_bert(base, maker.seed, **bert)
         chain(maker, name, modules(Transformer(base, max_seq_length=33)), maker.seed, tasks)
@@ -160,4 +163,73 @@ def static(maker):
         os.rmdir(f"{folder}/1_Normalize")
 
 
-FAMILIES = [sentence_chains, static]
+def word_model(folder, model):
+    """A model with the tokenizer of words, which adds [CLS] and [SEP]."""
+    model.save_pretrained(folder)
+    tokenizer = word_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 3), ("[SEP]", 4)])
+    tf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
+                               mask_token="[MASK]", model_max_length=33).save_pretrained(folder)
+
+
+def embeddinggemma(maker):
+    """The chain of EmbeddingGemma: mean, two Dense modules without bias or activation, Normalize, and prompts."""
+    if not maker.wants("embeddinggemma"):
+        return
+    config = tf.Gemma3TextConfig(**{
+        **ONE, "num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8, "num_hidden_layers": 2,
+        "use_bidirectional_attention": True, "layer_types": ["sliding_attention", "full_attention"], "bos_token_id": 3, "eos_token_id": 4})
+    linear = dict(bias=False, activation_function=torch.nn.Identity())
+    with tempfile.TemporaryDirectory() as base:
+        word_model(base, randomize(tf.Gemma3TextModel(config), maker.seed))
+        chain(maker, "embeddinggemma", [Transformer(base, max_seq_length=33), Pooling(32, "mean"), Dense(32, 48, **linear),
+              Dense(48, 32, **linear), Normalize()], maker.seed, prompts={"query": "w1 w2 : ", "document": "w3 : "})
+
+
+def multi_vector(maker):
+    """Late interaction as sentence-transformers 6 saves it: token vectors, a mask of words, expanded queries."""
+    if not maker.wants("st-multi-vector", listed=False):
+        return
+    folder = maker.folder("st-multi-vector")
+    with tempfile.TemporaryDirectory() as base:
+        tiny_bert(base, maker.seed)
+        dense = Dense(32, 16, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
+        bert = Transformer(base, max_seq_length=33, query_expansion={"strategy": "fixed", "length": 12, "token": "[MASK]", "attend": False})
+        dense.linear.weight.copy_(torch.randn(16, 32, generator=torch.Generator().manual_seed(maker.seed)) * 0.2)
+        MultiVectorEncoder(modules=[bert, dense, MultiVectorMask(skiplist_words=["w1", "a"]), Normalize(
+            module_input_name="token_embeddings")], device="cpu", prompts={"query": "w16 ", "document": "w17 "}).save(
+                folder, create_model_card=False)
+    tidy(folder)
+    model = MultiVectorEncoder(folder, device="cpu").double().eval()
+    words = [t for t in TEXTS if t]
+    with InDouble():
+        queries = [v.tolist() for v in model.encode_query(words[:2], convert_to_numpy=True)]
+        documents = [v.tolist() for v in model.encode_document(words, convert_to_numpy=True)]
+        scores = model.similarity(model.encode_query(words[:2]), model.encode_document(words)).tolist()
+    write_json(f"{folder}/expected.json", {"texts": words, "query": queries, "document": documents, "maxsim": scores})
+
+
+def reranker(maker):
+    """A causal language model as a CrossEncoder: yes minus no of the next token (LogitScore)."""
+    if not maker.wants("st-logit-score", listed=False):
+        return
+    folder = maker.folder("st-logit-score")
+    config = tf.Qwen3Config(**{**ONE, "num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 3, "eos_token_id": 4,
+                               "tie_word_embeddings": True})
+    with tempfile.TemporaryDirectory() as base:
+        word_model(base, randomize(tf.Qwen3ForCausalLM(config), maker.seed))
+        model = CrossEncoder(modules=[Transformer(base, transformer_task="text-generation", max_seq_length=33),
+                                      LogitScore(true_token_id=30, false_token_id=31)], device="cpu")
+        model.save(folder, create_model_card=False)
+    tidy(folder)
+    pairs = [("w1 w2", "w3 w4"), ("cab", "w5"), ("w6 w7 w8", "bad")]
+    model = CrossEncoder(folder, device="cpu")
+    model.double()
+    with InDouble():
+        raw = model.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_numpy=True).astype("float64").tolist()
+        default = model.predict(pairs, convert_to_numpy=True).astype("float64").tolist()
+    write_json(f"{folder}/expected.json", {"pairs": pairs, "logits": raw, "scores": default})
+
+
+FAMILIES = [sentence_chains, embeddinggemma, static, multi_vector, reranker]

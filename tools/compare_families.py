@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Compare the built library with transformers on the small models of every family, through the Python bindings.
+
+    compare_families.py [--out FILE] [--models DIR] [NAME...]      (NAME: only models whose name starts so)
+
+GPUSERVE_LIBRARY names the library. Each model is loaded in float32, bfloat16 and int8, with texts of 1 token up to the
+model's limit, alone and in mixed batches. Prints family, model, dtype and the largest difference; --out writes them as
+JSON (tests/data/families.json), which tools/make_models_page.py reads. Needs torch and transformers for the texts of all
+lengths; a model that transformers cannot load is compared with its own reference.safetensors.
+
+Differences are of vectors of length 1, of probabilities, and of sparse weights divided by the largest.
+"""
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers as tf
+from safetensors.torch import load_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "make_family_models"), os.path.join(HERE, "../python")]
+import gpuserve  # noqa: E402
+from reference import POOLINGS, PROBABILITIES, InDouble, compute, score_of  # noqa: E402
+
+torch.set_grad_enabled(False)
+torch.set_num_threads(1)  # the models are too small to share among threads
+tf.logging.set_verbosity_error()
+tf.utils.logging.disable_progress_bar()
+DTYPES = ("float32", "bfloat16", "int8")
+
+
+def with_words(source, folder):
+    """A copy of the model whose tokenizer maps the word wN to the id N and adds nothing."""
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    n = read_config(source).get("vocab_size")
+    vocab = {f"w{i}": i for i in range(n)}
+    write(f"{folder}/tokenizer.json", {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None, "decoder": {"type": "WordPiece",
+        "prefix": "##", "cleanup": True}, "model": {"type": "WordPiece", "unk_token": "w0", "continuing_subword_prefix": "##",
+                                                    "max_input_chars_per_word": 100, "vocab": vocab}})
+    write(f"{folder}/tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 100000})
+
+
+def read_config(folder):
+    with open(f"{folder}/config.json") as file:
+        return json.load(file)
+
+
+def write(path, data):
+    with open(path, "w") as file:
+        json.dump(data, file)
+
+
+def as_words(ids):
+    return " ".join(f"w{i}" for i in ids)
+
+
+def limit_of(folder, config):
+    if os.path.exists(f"{folder}/sentence_bert_config.json"):
+        with open(f"{folder}/sentence_bert_config.json") as file:
+            limit = json.load(file).get("max_seq_length")
+        if limit:
+            return limit
+    if config["model_type"] in ("t5", "mt5", "umt5"):
+        return 64
+    most = config.get("max_position_embeddings") or config.get("n_positions") or 64
+    after_pad = config["model_type"] in ("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "longformer", "mpnet")
+    return min(most - (config["pad_token_id"] + 1 if after_pad else 0), 64)
+
+
+class Reference:
+    """What transformers computes in float64: of any text, or of the stored texts alone."""
+
+    def __init__(self, folder):
+        self.config = read_config(folder)
+        self.limit = limit_of(folder, self.config)
+        self.stored = load_file(f"{folder}/reference.safetensors")
+        self.kind = next((k for k in ("embedding", "probs", "sparse") if f"{k}_f64" in self.stored), None)
+        self.pooling = self.pooling_of(folder)
+        self.model = self.load(folder)
+
+    @staticmethod
+    def pooling_of(folder):
+        """The mode, or None of several; older files have a key for each."""
+        if not os.path.exists(f"{folder}/1_Pooling/config.json"):
+            return "mean"
+        with open(f"{folder}/1_Pooling/config.json") as file:
+            config = json.load(file)
+        older = [k.removeprefix("pooling_mode_").split("_")[0] for k, on in config.items() if k.startswith("pooling_mode_") and on]
+        mode = config.get("pooling_mode") or (older[0] if len(older) == 1 else None)
+        return mode if mode in POOLINGS else None
+
+    def load(self, folder):
+        name = (self.config.get("architectures") or ["?"])[0]
+        if self.pooling is None or any(part[0].isdigit() and not part.endswith(("_Pooling", "_Normalize")) or part == "2_Pooling"
+                                       for part in os.listdir(folder)):
+            return None  # a chain: its own reference holds what it makes
+        make = getattr(tf, {"T5Model": "T5EncoderModel", "Qwen3ForCausalLM": "Qwen3Model"}.get(name, name), None)
+        if make is None or "auto_map" in self.config or "n_embd" in self.config:
+            return None
+        torch.set_default_dtype(torch.float64)
+        try:
+            with InDouble():
+                return make.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    def texts(self):
+        if self.model is None:
+            rows, at = [], 0
+            for n in self.stored["n_tokens"].tolist():
+                rows.append(self.stored["ids"][at:at + n].tolist())
+                at += n
+            return rows
+        generator = torch.Generator().manual_seed(1)
+        eos = [self.config["eos_token_id"]] if self.config["model_type"].startswith("clip") else []
+        return [torch.randint(6, self.config["vocab_size"] - 1, (n - len(eos),), generator=generator).tolist() + eos
+                for n in range(1 + len(eos), self.limit + 1)]
+
+    def both(self):
+        texts = self.texts()
+        return texts, self.values(texts)
+
+    def values(self, texts):
+        if self.model is None:
+            rows = self.stored[f"{self.kind}_f64"]
+            if self.kind == "probs" and "ForTokenClass" in self.config["architectures"][0]:
+                return [part.numpy() for part in torch.split(rows, self.stored["n_tokens"].tolist())]
+            return list(rows.numpy())
+        return [self.value(torch.tensor([ids])).numpy() for ids in texts]
+
+    def value(self, ids):
+        out = compute(self.model if self.kind != "embedding" or hasattr(self.model, "text_projection") else self.model.base_model, ids)
+        if self.kind == "embedding":
+            return out.text_embeds[0] if hasattr(out, "text_embeds") else POOLINGS[self.pooling](out.last_hidden_state)[0]
+        if self.kind == "sparse":
+            return torch.log1p(torch.relu(out.logits[0])).max(0).values
+        return (PROBABILITIES["single_label_classification"] if "ForToken" in self.config["architectures"][0]
+                else score_of(self.model.config))(out.logits)[0]
+
+
+def library_values(model, kind, texts, columns, by_token):
+    """The library's values; `texts` are one call, so they share batches."""
+    words = [as_words(ids) for ids in texts]
+    if kind == "embedding":
+        return list(model.encode(words, prompt="", normalize_embeddings=True).astype("float64"))
+    if kind == "sparse":
+        rows = np.zeros((len(words), columns))
+        for row, one in zip(rows, model.encode_sparse(words)):
+            row[one.ids] = one.weights
+        return list(rows)
+    if by_token:
+        return [np.asarray(one.scores, "float64") for one in model.label_tokens(words)]
+    return list(model.predict_proba(words).astype("float64"))
+
+
+def unit(row):
+    return row / max(np.linalg.norm(row), 1e-300)
+
+
+def difference(kind, got, want):
+    if kind == "embedding":
+        want = [unit(row) for row in want]
+    scale = max(1.0, max(np.abs(row).max() for row in want)) if kind == "sparse" else 1.0
+    return max(float(np.abs(a - b).max()) for a, b in zip(got, want)) / scale
+
+
+def least_cosine(got, want):
+    return min(float(unit(a) @ unit(b)) for a, b in zip(got, want))
+
+
+def refusal(folder, dtype="float32"):
+    """Why the library does not load the model, or None; and its limit in tokens."""
+    try:
+        with gpuserve.Model(folder, device="cpu", dtype=dtype) as model:
+            return None, model.max_seq_length
+    except gpuserve.errors.GpuserveError as error:
+        return str(error).replace(folder, ".").strip().split("\n")[0], 0
+
+
+def within(limit, texts, values):
+    """The texts that the library takes whole, with their values."""
+    kept = [i for i, ids in enumerate(texts) if len(ids) <= limit]
+    return [texts[i] for i in kept], [values[i] for i in kept]
+
+
+def measure(model, reference, texts, want):
+    """Texts alone and mixed against the reference."""
+    by_token = "ForTokenClass" in reference.config["architectures"][0]
+    values = lambda some: library_values(model, reference.kind, some, np.size(want[0]), by_token)
+    alone = [values([ids])[0] for ids in texts]
+    order = np.random.default_rng(1).permutation(len(texts))
+    mixed = values([texts[i] for i in order])
+    found = {"difference": difference(reference.kind, alone, want),
+             "same_in_batch": all(np.array_equal(alone[i], row) for i, row in zip(order, mixed))}
+    return {**found, "cosine": least_cosine(alone, want)} if reference.kind == "embedding" else found
+
+
+def compare(folder):
+    """The measurements of one model: by dtype, or why it does not load."""
+    with tempfile.TemporaryDirectory() as copy:
+        with_words(folder, copy)
+        why, limit = refusal(copy)
+        if why:
+            return {"loads": False, "why": why}
+        reference = Reference(folder)
+        if reference.kind is None:
+            return {"loads": True, "why": "no values that the Python bindings give"}
+        texts, want = within(limit, *reference.both())
+        found = {"loads": True, "value": reference.kind, "texts": len(texts), "longest": max(map(len, texts)),
+                 "against": "transformers" if reference.model is not None else "reference.safetensors"}
+        for dtype in DTYPES:
+            why, _ = refusal(copy, dtype)
+            if why:
+                found[dtype] = {"why": why}
+                continue
+            with gpuserve.Model(copy, device="cpu", dtype=dtype) as model:
+                found[dtype] = measure(model, reference, texts, want)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out")
+    parser.add_argument("--models", default=os.path.join(HERE, "../tests/data/models"))
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    with open(f"{options.models}/families.txt") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file if not line.startswith("#")]
+    results, failed = {}, 0
+    for name, family in rows:
+        if options.names and not name.startswith(tuple(options.names)):
+            continue
+        results[name] = one = {"family": family, **compare(f"{options.models}/{name}")}
+        shown = [f"{dtype} {one[dtype]['difference']:.1e}{'' if one[dtype]['same_in_batch'] else ' OTHER BITS IN A BATCH'}"
+                 for dtype in DTYPES if "difference" in one.get(dtype, {})]
+        failed += one["loads"] is False
+        print(f"{family:22} {name:32} " + (", ".join(shown) or f"does not load: {one['why']}"), flush=True)
+    print(f"{len(results) - failed} passed, {failed} failed")
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"transformers": tf.__version__, "torch": torch.__version__.split("+")[0], "models": results}, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
