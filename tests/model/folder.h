@@ -1,5 +1,5 @@
 /*
- * folder.h - a temporary folder and whole files, for tests of model files.
+ * folder.h - a temporary folder for tests of model files.
  *
  * Include after _GNU_SOURCE is defined. All functions assert.
  */
@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static char folder[64];
 
@@ -34,30 +33,6 @@ static const char *in_folder(const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     return path;
-}
-
-static unsigned char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    struct stat info;
-    unsigned char *bytes;
-
-    cr_assert(f, "%s", path);
-    cr_assert_eq(fstat(fileno(f), &info), 0);
-    *size = (size_t)info.st_size;
-    bytes = malloc(*size + 1);
-    cr_assert_eq(fread(bytes, 1, *size, f), *size);
-    fclose(f);
-    return bytes;
-}
-
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-
-    cr_assert(f, "%s", path);
-    cr_assert_eq(fwrite(bytes, 1, size, f), size);
-    fclose(f);
 }
 
 #endif

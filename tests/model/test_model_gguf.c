@@ -175,8 +175,7 @@ Test(gguf, gemma_gives_the_vectors_of_its_original, .init = make_folder, .fini =
     int32_t ids[7] = { 3, 6, 7, 8, 9, 10, 4 }, n_tokens[2] = { 3, 4 };
     const struct texts texts = { ids, n_tokens, 2 };
     size_t size, columns;
-    unsigned char *bytes =
-        read_file(test_data("models/gemma3-bidirectional/model.safetensors"), &size);
+    char *bytes = read_file(test_data("models/gemma3-bidirectional/model.safetensors"), &size);
     float *got, *want;
     char *at;
 
@@ -199,7 +198,7 @@ Test(gguf, a_folder_holds_one_file_or_says_so, .init = make_folder, .fini = remo
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t size;
-    unsigned char *bytes = read_file(test_data("gguf/bert-f32.gguf"), &size);
+    char *bytes = read_file(test_data("gguf/bert-f32.gguf"), &size);
 
     write_file(in_folder("a.gguf"), bytes, size);
     write_file(in_folder("config.json"), "{}", 2); /* files beside it are not read */

@@ -322,7 +322,7 @@ static void write_bad(const char *file, const char *from, const char *to, size_t
 {
     char name[64];
     size_t size;
-    unsigned char *bytes, *at;
+    char *bytes, *at;
 
     snprintf(name, sizeof(name), "gguf/%s.gguf", file);
     bytes = read_file(test_data(name), &size);
