@@ -298,7 +298,7 @@ static bool tensor_at(const struct gsv_weight_file *file, size_t i, struct gsv_t
     return true;
 }
 
-static const struct gsv_weight_format gguf_format = { "GGUF", find_tensor, tensor_at, close_file };
+static const struct gsv_weight_format gguf_format = { "gguf", find_tensor, tensor_at, close_file };
 
 /* Fill the table; false if out of memory. */
 static bool fill_table(struct gguf_weights *weights, const struct gsv_gguf *gguf,
