@@ -76,7 +76,7 @@ static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OP
 
 const struct cli_option cli_options[] = {
     TEXT("model", 'm', OPENS | CMD_INSPECT | CMD_PROFILE, model, "MODEL",
-         "model directory, or model name in the Hugging Face cache"),
+         "model directory, GGUF file, or model name in the Hugging Face cache"),
     TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH | CMD_SERVE, head, "FILE",
          "classifier head over the embedding, as written by `gpuserve fit`"),
     TEXT("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",

@@ -136,7 +136,7 @@ typedef struct gpuserve_footprint {
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
  * gpuserve_context_metrics().
  *
- * @param model  A directory, or the name of a model in the Hugging Face cache.
+ * @param model  A directory, a GGUF file, or the name of a model in the Hugging Face cache.
  * @return as gpuserve_model_open(), without the device
  *
  * Thread-safety: safe. Since: 0.1
@@ -161,11 +161,11 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
                          gpuserve_error *error);
 
 /**
- * Load a model from an unmodified Hugging Face or sentence-transformers directory.
+ * Load a model from an unmodified Hugging Face or sentence-transformers directory, or a GGUF file.
  *
  * @param model    Receives the model, owned; NULL on failure.
  * @param context  NULL gives the model a private context.
- * @param path     A directory, or the name of a model in the Hugging Face cache
+ * @param path     A directory, a GGUF file, or the name of a model in the Hugging Face cache
  *                 ("sentence-transformers/all-MiniLM-L6-v2"), optionally followed by "@" and a
  *                 branch, tag or commit; default the branch main. Nothing is downloaded.
  * @param options  May be NULL. Strings are copied.

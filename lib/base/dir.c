@@ -13,12 +13,14 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +31,8 @@ struct gsv_dir {
     int root;     /* O_PATH descriptor; no link may leave this directory */
     char *path;   /* as given by the caller */
     char *prefix; /* path from root to the model directory: "" or "snapshots/REVISION/" */
+    char *gguf;   /* name of the GGUF file with the model; NULL: none */
+    bool is_file; /* `path` is the GGUF file itself */
 };
 
 /* Length of REPO in a real path "REPO/snapshots/REVISION" of the Hugging Face cache; 0 for any
@@ -62,6 +66,71 @@ static const char *split_root(char *real)
     return real + repo + 1;
 }
 
+static bool has_suffix(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name), m = strlen(suffix);
+
+    return n > m && strcasecmp(name + n - m, suffix) == 0;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Count the weight files of a directory; *name is one of the GGUF files, owned. A directory that
+ * cannot be listed has none. False: out of memory. */
+static bool count_weights(const char *real, size_t *n_gguf, size_t *n_safetensors, char **name)
+{
+    DIR *entries = opendir(real);
+    const struct dirent *entry;
+
+    *n_gguf = *n_safetensors = 0;
+    *name = NULL;
+    if (!entries)
+        return errno != ENOMEM;
+    while ((entry = readdir(entries))) {
+        *n_safetensors += has_suffix(entry->d_name, ".safetensors");
+        if (!has_suffix(entry->d_name, ".gguf"))
+            continue;
+        if ((*n_gguf)++ == 0)
+            *name = gsv_copy_text(entry->d_name, strlen(entry->d_name));
+    }
+    closedir(entries);
+    return *n_gguf == 0 || *name;
+}
+
+/* Set dir->gguf from the real path. A path of a GGUF file is cut to that of its directory: a
+ * symbolic link to the file is followed, because the user names it. */
+static gpuserve_status find_gguf(struct gsv_dir *dir, char *real, gpuserve_error *error)
+{
+    size_t n_gguf, n_safetensors;
+
+    if (has_suffix(dir->path, ".gguf") && is_file(real)) {
+        char *slash = strrchr(real, '/'); /* a real path has one */
+
+        dir->is_file = true;
+        dir->gguf = gsv_copy_text(slash + 1, strlen(slash + 1));
+        slash[slash == real] = '\0';
+        return dir->gguf ? GPUSERVE_OK
+                         : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+    }
+    if (!count_weights(real, &n_gguf, &n_safetensors, &dir->gguf))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+    if (n_safetensors > 0) {
+        free(dir->gguf);
+        dir->gguf = NULL;
+    } else if (n_gguf > 1) {
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: the directory has %zu GGUF files", dir->path,
+                 n_gguf);
+        return gsv_hint(error, GPUSERVE_E_INVALID, "give the path of one of them, such as %s/%s",
+                        dir->path, dir->gguf);
+    }
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_error *error)
 {
     struct gsv_dir *dir = gsv_alloc_array(1, sizeof(*dir));
@@ -79,10 +148,17 @@ gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_er
                       path, strerror(errno));
         goto fail;
     }
-    below = split_root(real);
     dir->path = gsv_copy_text(path, strlen(path));
+    if (!dir->path) {
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
+        goto fail;
+    }
+    st = find_gguf(dir, real, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    below = split_root(real);
     dir->prefix = gsv_alloc_array(strlen(below) + 2, 1);
-    if (!dir->path || !dir->prefix) {
+    if (!dir->prefix) {
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
         goto fail;
     }
@@ -111,6 +187,7 @@ void gsv_dir_close(struct gsv_dir **dir)
         close((*dir)->root);
     free((*dir)->path);
     free((*dir)->prefix);
+    free((*dir)->gguf);
     free(*dir);
     *dir = NULL;
 }
@@ -118,6 +195,20 @@ void gsv_dir_close(struct gsv_dir **dir)
 const char *gsv_dir_path(const struct gsv_dir *dir)
 {
     return dir->path;
+}
+
+const char *gsv_dir_gguf(const struct gsv_dir *dir)
+{
+    return dir->gguf;
+}
+
+char *gsv_dir_gguf_path(const struct gsv_dir *dir)
+{
+    char *path = NULL;
+
+    if (dir->is_file)
+        return gsv_copy_text(dir->path, strlen(dir->path));
+    return asprintf(&path, "%s/%s", dir->path, dir->gguf) < 0 ? NULL : path;
 }
 
 static bool name_stays_inside(const char *name)

@@ -15,11 +15,18 @@
 
 struct gsv_dir;
 
+/* `path` is a directory or a GGUF file. The whole model is in that file then, and also if the
+ * directory has exactly one file *.gguf and none *.safetensors. */
 gpuserve_status gsv_dir_open(struct gsv_dir **dir, const char *path, gpuserve_error *error);
 void gsv_dir_close(struct gsv_dir **dir); /* accepts NULL, leaves NULL */
 
 /* The path as given to gsv_dir_open(), for messages. Borrowed. */
 const char *gsv_dir_path(const struct gsv_dir *dir);
+
+/* The name of the GGUF file that holds the model, borrowed; NULL: the model is in other files. */
+const char *gsv_dir_gguf(const struct gsv_dir *dir);
+/* Its path for messages, owned; NULL if out of memory. */
+char *gsv_dir_gguf_path(const struct gsv_dir *dir);
 
 #define GSV_FILE_NAME_BYTES 512
 

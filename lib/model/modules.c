@@ -18,6 +18,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
+#include "lib/model/formats/gguf_model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -477,17 +478,75 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
     return st;
 }
 
+/* -------------------------------------------------------------------------------------- GGUF */
+
+static gpuserve_status add_gguf_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                      const struct gsv_gguf_dense *dense, gpuserve_error *error)
+{
+    struct gsv_dense_module *module = &modules->dense[modules->n_dense];
+
+    if (dense->in > MAX_TOKENS || dense->out > MAX_TOKENS)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s.weight' is too large",
+                        gsv_dir_path(dir), dense->folder);
+    module->spec = (struct gsv_dense_spec){ .in_features = (int32_t)dense->in,
+                                            .out_features = (int32_t)dense->out,
+                                            .activation = GPUSERVE_ACT_NONE };
+    module->folder = gsv_copy_text(dense->folder, strlen(dense->folder));
+    if (!module->folder)
+        return fail_nomem(dir, error);
+    modules->n_dense++;
+    return GPUSERVE_OK;
+}
+
+/* A GGUF file says the pooling and the token limit. It says nothing of normalization, prompts, or a
+ * limit below the number of positions. */
+static gpuserve_status take_gguf(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                 const struct gsv_gguf_modules *from, gpuserve_error *error)
+{
+    gpuserve_status st = set_bare(modules, dir, error);
+
+    if (from->pooling == GSV_GGUF_POOLING_CLS)
+        modules->poolings[0] = GPUSERVE_POOL_CLS;
+    else if (from->pooling == GSV_GGUF_POOLING_LAST)
+        modules->poolings[0] = GPUSERVE_POOL_LAST;
+    modules->max_tokens = from->max_tokens <= MAX_TOKENS ? (int32_t)from->max_tokens : 0;
+    for (size_t i = 0; i < from->n_dense && st == GPUSERVE_OK; i++)
+        st = add_gguf_dense(modules, dir, &from->dense[i], error);
+    return st;
+}
+
+static gpuserve_status read_gguf(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                 gpuserve_error *error)
+{
+    struct gsv_gguf_modules from;
+    struct gsv_gguf *gguf;
+    gpuserve_status st = gsv_gguf_open(&gguf, dir, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_read_modules(&from, gguf, error);
+    if (st == GPUSERVE_OK)
+        st = take_gguf(modules, dir, &from, error);
+    gsv_gguf_close(&gguf);
+    return st;
+}
+
+static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  gpuserve_error *error)
+{
+    gpuserve_status st = read_chain(modules, dir, error);
+
+    if (st == GPUSERVE_OK)
+        st = read_limit(modules, dir, error);
+    return st == GPUSERVE_OK ? read_prompts(modules, dir, error) : st;
+}
+
 gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  gpuserve_error *error)
 {
     gpuserve_status st;
 
     memset(modules, 0, sizeof(*modules));
-    st = read_chain(modules, dir, error);
-    if (st == GPUSERVE_OK)
-        st = read_limit(modules, dir, error);
-    if (st == GPUSERVE_OK)
-        st = read_prompts(modules, dir, error);
+    st = gsv_dir_gguf(dir) ? read_gguf(modules, dir, error) : read_files(modules, dir, error);
     if (st != GPUSERVE_OK)
         gsv_modules_reset(modules);
     return st;

@@ -237,9 +237,12 @@ static void convert(float *to, const void *bytes, enum gsv_tensor_type type, siz
     case GSV_TENSOR_F64:
         gsv_floats_from_f64(to, bytes, n);
         break;
-    default:
+    case GSV_TENSOR_F32:
         if (bytes != to)
             memcpy(to, bytes, n * sizeof(float));
+        break;
+    default:
+        gsv_floats_from_blocks(to, bytes, type, n);
         break;
     }
 }
@@ -248,25 +251,25 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
                                          size_t first_hash, size_t piece, float *to, size_t *n,
                                          gpuserve_error *error)
 {
-    const size_t element = gsv_tensor_element_size(tensor->type);
     const size_t begin = piece * GSV_PIECE_ELEMENTS;
     void *bytes = tensor->type == GSV_TENSOR_F32 ? (void *)to : (void *)reader->raw;
     XXH128_hash_t hash;
-    size_t good;
+    size_t good, size;
     gpuserve_status st;
 
     *n = (size_t)tensor->count - begin;
     if (*n > GSV_PIECE_ELEMENTS)
         *n = GSV_PIECE_ELEMENTS;
-    st = fetch(tensor, tensor->offset + begin * element, *n * element, bytes, error);
+    size = (size_t)gsv_tensor_bytes(tensor->type, *n);
+    st = fetch(tensor, tensor->offset + gsv_tensor_bytes(tensor->type, begin), size, bytes, error);
     if (st != GPUSERVE_OK)
         return st;
-    hash = XXH3_128bits(bytes, *n * element);
+    hash = XXH3_128bits(bytes, size);
     reader->hashes->pieces[first_hash + piece] = (struct gsv_hash){ hash.high64, hash.low64 };
     convert(to, bytes, tensor->type, *n);
     good = gsv_floats_finite(to, *n);
     if (good == *n)
-        return count(reader, *n * element, error);
+        return count(reader, size, error);
     st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s': element %zu is %s",
                   gsv_weight_file_name(tensor->file), tensor->name, begin + good,
                   to[good] != to[good] ? "not a number (NaN)" : "infinite");

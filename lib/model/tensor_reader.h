@@ -11,7 +11,8 @@
 
 #include <stdatomic.h>
 
-#define GSV_PIECE_ELEMENTS ((size_t)1 << 18) /* elements of a chunk: 1 MiB of float32 */
+/* Elements of a chunk: 1 MiB of float32; a multiple of each block size of GGUF. */
+#define GSV_PIECE_ELEMENTS ((size_t)1 << 18)
 
 /* The hashes of all chunks of all tensors of a spec, in the order of items. */
 struct gsv_hashes {

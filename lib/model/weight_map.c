@@ -22,7 +22,8 @@ gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint
 
     if (t->type == GSV_TENSOR_OTHER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64",
+                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64; in "
+                        "GGUF files also Q4_0 to Q8_0, Q2_K to Q6_K and IQ4_NL",
                         gsv_weight_file_name(t->file), t->name, t->type_name);
     if (t->is_strided) {
         const gpuserve_status st =
@@ -100,13 +101,12 @@ struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind
 struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n)
 {
     const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;
-    const uint64_t element = gsv_tensor_element_size(whole->type);
     struct gsv_tensor part = *whole;
 
     part.shape[0] = (uint64_t)n;
     part.count = (uint64_t)n * columns;
-    part.offset += (uint64_t)first * columns * element;
-    part.size_bytes = part.count * element;
+    part.offset += gsv_tensor_bytes(whole->type, (uint64_t)first * columns);
+    part.size_bytes = gsv_tensor_bytes(whole->type, part.count);
     return part;
 }
 
@@ -150,7 +150,7 @@ gpuserve_status gsv_add_norm(const struct gsv_collector *c, const char *name, in
     st = add_vector(c, name, ".weight", ".gamma", cols, GSV_REQUIRED, &norm->gamma);
     if (st != GPUSERVE_OK)
         return st;
-    c->spec->items[norm->gamma].plus_one = config->family->gamma_plus_one;
+    c->spec->items[norm->gamma].plus_one = config->family->gamma_plus_one && !config->includes_one;
     return add_vector(c, name, ".bias", ".beta", cols, config->norm_bias, &norm->beta);
 }
 
@@ -500,7 +500,8 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
         const int32_t gamma = i == 0 ? layer->query_gamma : layer->key_gamma;
 
         if (gamma >= 0)
-            c->spec->items[gamma].plus_one = config->family->gamma_plus_one;
+            c->spec->items[gamma].plus_one =
+                config->family->gamma_plus_one && !config->includes_one;
     }
     if (st == GPUSERVE_OK)
         st = add_layer_positions(c, layer);

@@ -185,6 +185,7 @@ static const struct scenario scenarios[] = {
     { "models/st-dense", "heads/mlp.safetensors", GPUSERVE_DTYPE_FLOAT32, false },
     { "models/bert-sharded", NULL, GPUSERVE_DTYPE_INT8, true },
     { "models/mpnet", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
 Test(model_memory, each_allocation_may_fail_once)

@@ -144,6 +144,8 @@ Test(nomem, so_do_directories_without_a_tokenizer_json)
     survive_folder(TEST_DATA_DIR "/tokenizers/gpt2-bos", bpe_text);
     survive_folder(TEST_DATA_DIR "/tokenizers/xlm-roberta-added", others);
     survive_folder(TEST_DATA_DIR "/tokenizers/camembert", others);
+    survive_folder(TEST_DATA_DIR "/gguf/bert-q8_0.gguf", others);
+    survive_folder(TEST_DATA_DIR "/gguf/xlm-roberta.gguf", others);
 }
 
 Test(nomem, a_warm_encoding_allocates_nothing)

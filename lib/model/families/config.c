@@ -441,7 +441,7 @@ gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir 
                                 const char *folder, gpuserve_error *error)
 {
     struct gsv_json_value *json;
-    gpuserve_status st = gsv_read_json(&json, dir, folder, FILE_NAME, error);
+    gpuserve_status st = gsv_read_config(&json, dir, folder, error);
 
     memset(config, 0, sizeof(*config));
     if (st == GPUSERVE_E_NOT_FOUND)

@@ -82,7 +82,8 @@ struct gsv_config {
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
     char **labels; /* owned; NULL if the file has no labels */
     size_t n_labels;
-    int32_t score; /* gpuserve_score; DEFAULT if the file does not specify it */
+    int32_t score;     /* gpuserve_score; DEFAULT if the file does not specify it */
+    bool includes_one; /* despite gamma_plus_one the file holds gamma (GGUF) */
 };
 
 static inline bool gsv_is_local(const struct gsv_config *config, int32_t layer)

@@ -247,6 +247,9 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "query_pre_attn_scalar", FILE_NAME, 1e-6, 1e9, &scalar, error);
     if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "norm_weights_include_one", FILE_NAME, &config->includes_one,
+                           error);
+    if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "attn_logit_softcapping", FILE_NAME, 1e-6, 1e9, &cap, error);
     if (st == GPUSERVE_OK)
         st = gsv_config_size(json, "sliding_window", 1 << 20, &window, error);

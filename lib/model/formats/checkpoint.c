@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
+#include "lib/model/formats/gguf_model.h"
 #include "lib/model/formats/safetensors.h"
 #include "lib/model/formats/torch_file.h"
 
@@ -87,7 +88,37 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
                                              : GPUSERVE_OK;
 }
 
+gpuserve_status gsv_read_config(struct gsv_json_value **json, const struct gsv_dir *dir,
+                                const char *folder, gpuserve_error *error)
+{
+    struct gsv_gguf *gguf;
+    gpuserve_status st;
+
+    if (!gsv_dir_gguf(dir))
+        return gsv_read_json(json, dir, folder, "config.json", error);
+    *json = NULL;
+    st = gsv_gguf_open(&gguf, dir, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_config(json, gguf, error);
+    gsv_gguf_close(&gguf);
+    return st;
+}
+
 /* ----------------------------------------------------------------------------------- checkpoint */
+
+static gpuserve_status open_gguf(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                 const char *folder, gpuserve_error *error)
+{
+    struct gsv_gguf *gguf;
+    gpuserve_status st = gsv_gguf_open(&gguf, dir, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_weights(&checkpoint->files[0], gguf, folder, error);
+    if (st == GPUSERVE_OK)
+        checkpoint->n_files = 1;
+    gsv_gguf_close(&gguf);
+    return st;
+}
 
 /* The names under which a folder has its weights, in one file or in several. */
 struct weight_layout {
@@ -215,7 +246,8 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_weight_file *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = open_weights(checkpoint, dir, folder, error);
+    st = gsv_dir_gguf(dir) ? open_gguf(checkpoint, dir, folder, error)
+                           : open_weights(checkpoint, dir, folder, error);
     if (st != GPUSERVE_OK)
         gsv_checkpoint_close(checkpoint);
     return st;

@@ -14,19 +14,22 @@
 
 #define LFS_POINTER "version https://git-lfs"
 
-size_t gsv_tensor_element_size(enum gsv_tensor_type type)
+uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n)
 {
-    switch (type) {
-    case GSV_TENSOR_F32:
-        return 4;
-    case GSV_TENSOR_F16:
-    case GSV_TENSOR_BF16:
-        return 2;
-    case GSV_TENSOR_F64:
-        return 8;
-    default:
-        return 0;
-    }
+    static const struct {
+        uint16_t block, bytes;
+    } sizes[] = {
+        [GSV_TENSOR_F32] = { 1, 4 },      [GSV_TENSOR_F16] = { 1, 2 },
+        [GSV_TENSOR_BF16] = { 1, 2 },     [GSV_TENSOR_F64] = { 1, 8 },
+        [GSV_TENSOR_Q4_0] = { 32, 18 },   [GSV_TENSOR_Q4_1] = { 32, 20 },
+        [GSV_TENSOR_Q5_0] = { 32, 22 },   [GSV_TENSOR_Q5_1] = { 32, 24 },
+        [GSV_TENSOR_Q8_0] = { 32, 34 },   [GSV_TENSOR_IQ4_NL] = { 32, 18 },
+        [GSV_TENSOR_Q2_K] = { 256, 84 },  [GSV_TENSOR_Q3_K] = { 256, 110 },
+        [GSV_TENSOR_Q4_K] = { 256, 144 }, [GSV_TENSOR_Q5_K] = { 256, 176 },
+        [GSV_TENSOR_Q6_K] = { 256, 210 }, [GSV_TENSOR_OTHER] = { 1, 0 },
+    };
+
+    return n / sizes[type].block * sizes[type].bytes;
 }
 
 static gpuserve_status refuse_pointer(const struct gsv_weight_file *file, gpuserve_error *error)

@@ -20,6 +20,17 @@ enum gsv_tensor_type {
     GSV_TENSOR_F16,
     GSV_TENSOR_BF16,
     GSV_TENSOR_F64,
+    GSV_TENSOR_Q4_0, /* from here on blocks of GGUF files, see gguf_quant.c */
+    GSV_TENSOR_Q4_1,
+    GSV_TENSOR_Q5_0,
+    GSV_TENSOR_Q5_1,
+    GSV_TENSOR_Q8_0,
+    GSV_TENSOR_IQ4_NL,
+    GSV_TENSOR_Q2_K,
+    GSV_TENSOR_Q3_K,
+    GSV_TENSOR_Q4_K,
+    GSV_TENSOR_Q5_K,
+    GSV_TENSOR_Q6_K,
     GSV_TENSOR_OTHER /* integers and others: validated, never read as weights */
 };
 
@@ -73,7 +84,7 @@ bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv
 const char *gsv_weight_file_name(const struct gsv_weight_file *file); /* for messages */
 int gsv_weight_file_fd(const struct gsv_weight_file *file);
 
-/* Bytes of one element; 0 for OTHER. */
-size_t gsv_tensor_element_size(enum gsv_tensor_type type);
+/* Bytes of n elements, whole blocks of the type; 0 for OTHER. */
+uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * model_path.c - resolves a model's name to its directory. Read-only; accesses no network.
+ * model_path.c - resolves a model's name to its directory or GGUF file. Read-only; accesses no
+ * network.
  *
  * gsv_hub_init() reads the environment once, when the context is created, as huggingface_hub does:
  * HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
@@ -205,21 +206,27 @@ static gpuserve_status find_revision(const struct gsv_hub *hub, const char *give
     return st == GPUSERVE_OK && !*path ? fail_no_revision(name, at + 1, error) : st;
 }
 
+static bool is_gguf(const char *path)
+{
+    const char *const suffix = strrchr(path, '.');
+
+    return suffix && strcasecmp(suffix, ".gguf") == 0 && is_file(path);
+}
+
 /* Fail for a file in place of a directory; names the model formats of other programs. */
 static gpuserve_status fail_file(const char *name, gpuserve_error *error)
 {
     const char *const suffix = strrchr(name, '.');
-    const char *const format =
-        !suffix                            ? "a file"
-        : strcasecmp(suffix, ".gguf") == 0 ? "a GGUF file (unsupported format)"
-        : strcasecmp(suffix, ".onnx") == 0 ? "an ONNX file (unsupported format)"
-                                           : "a file";
+    const char *const format = !suffix ? "a file"
+                               : strcasecmp(suffix, ".onnx") == 0
+                                   ? "an ONNX file (unsupported format)"
+                                   : "a file";
 
     gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the path is %s, not a model directory", name,
              format);
     return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                     "give a directory with config.json, the tokenizer and *.safetensors or "
-                    "pytorch_model.bin, as on the Hugging Face hub");
+                    "pytorch_model.bin, as on the Hugging Face hub, or a .gguf file");
 }
 
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
@@ -232,7 +239,7 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
     if (!name || !*name)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model's name is %s",
                         name ? "empty" : "NULL");
-    if (is_directory(name)) {
+    if (is_directory(name) || is_gguf(name)) {
         *path = gsv_copy_text(name, strlen(name));
         return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     }

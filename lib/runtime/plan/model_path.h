@@ -1,5 +1,5 @@
 /*
- * model_path.h - resolves a model's name to its directory. Downloads nothing.
+ * model_path.h - resolves a model's name to its directory or GGUF file. Downloads nothing.
  */
 #ifndef GSV_RUNTIME_MODEL_PATH_H
 #define GSV_RUNTIME_MODEL_PATH_H
@@ -17,11 +17,12 @@ gpuserve_status gsv_hub_init(struct gsv_hub *hub, const char *cache_dir, gpuserv
 void gsv_hub_reset(struct gsv_hub *hub);
 
 /*
- * Find the directory of a model: `name` itself if it is a directory, else a name of components of
- * [A-Za-z0-9._-] without leading dots. It is looked up as models--ORG--NAME/snapshots/REVISION, by
- * refs/main or by the revision after an '@'. A name without a revision is then looked up in
- * gpuserve's own cache, by the whole name and by its last component. *path is owned.
- * GPUSERVE_E_NOT_FOUND lists the places searched, and its hint the remedy.
+ * Find the directory of a model: `name` itself if it is a directory or a file *.gguf, else a name
+ * of components of [A-Za-z0-9._-] without leading dots. It is looked up as
+ * models--ORG--NAME/snapshots/REVISION, by refs/main or by the revision after an '@'. A name
+ * without a revision is then looked up in gpuserve's own cache, by the whole name and by its last
+ * component. *path is owned. GPUSERVE_E_NOT_FOUND lists the places searched, and its hint the
+ * remedy.
  */
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
                              gpuserve_error *error);

@@ -3,13 +3,14 @@
  *
  * tokenizer.json has priority. Without it the older formats are read: vocab.txt (BERT), vocab.json
  * with merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT).
- * "tokenizer_class", else the model type, selects among them.
+ * "tokenizer_class", else the model type, selects among them. A GGUF file has its own tokenizer.
  *
  * File sizes are bounded; text files must be UTF-8. gsv_tokenizer_finish() ends each path.
  */
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
+#include "lib/text/load/gguf_tokens.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <stdio.h>
@@ -276,6 +277,21 @@ static bool find_source(struct source *from)
     return false;
 }
 
+/* A GGUF file has its own tokenizer; other files beside it are not read. */
+static gpuserve_status read_gguf(struct gsv_tokenizer *t, const struct gsv_dir *dir,
+                                 gpuserve_error *error)
+{
+    struct gsv_gguf *gguf;
+    gpuserve_status status = gsv_gguf_open(&gguf, dir, error);
+
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_read_gguf(t, gguf, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_tokenizer_finish(t, gguf->shown, error);
+    gsv_gguf_close(&gguf);
+    return status;
+}
+
 gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *t, const struct gsv_dir *dir,
                                          const char *folder, gpuserve_error *error)
 {
@@ -283,6 +299,8 @@ gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *t, const struct g
     struct gsv_json_value *config = NULL;
     gpuserve_status status;
 
+    if (gsv_dir_gguf(dir))
+        return read_gguf(t, dir, error);
     if (!find_source(&from))
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
                         "%s: neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or "

@@ -166,7 +166,7 @@ Test(hub, a_file_is_no_model, .init = make_home, .fini = remove_home)
     static const struct {
         const char *name, *words;
     } cases[] = {
-        { "x.gguf", "GGUF" }, { "x.ONNX", "ONNX" }, { "x.bin", "a file" }, { "plain", "a file" }
+        { "x.onnx", "ONNX" }, { "x.ONNX", "ONNX" }, { "x.bin", "a file" }, { "plain", "a file" }
     };
     struct gsv_hub hub = { 0 };
 
@@ -175,7 +175,7 @@ Test(hub, a_file_is_no_model, .init = make_home, .fini = remove_home)
         gpuserve_error error = GPUSERVE_ERROR_INIT;
         char *found = NULL, path[512];
 
-        make_file(cases[i].name, "GGUF");
+        make_file(cases[i].name, "bytes");
         snprintf(path, sizeof(path), "%s/%s", home, cases[i].name);
         cr_expect_eq(gsv_hub_find(&hub, path, &found, &error), GPUSERVE_E_UNSUPPORTED, "%s", path);
         cr_expect_not_null(strstr(error.message, cases[i].words), "%s", error.message);
@@ -183,6 +183,21 @@ Test(hub, a_file_is_no_model, .init = make_home, .fini = remove_home)
         cr_expect_null(found);
         unlink(path);
     }
+    gsv_hub_reset(&hub);
+}
+
+Test(hub, a_gguf_file_is_a_model, .init = make_home, .fini = remove_home)
+{
+    struct gsv_hub hub = { 0 };
+    char *found = NULL, path[512];
+
+    cr_assert_eq(gsv_hub_init(&hub, NULL, NULL), GPUSERVE_OK);
+    make_file("x.GGUF", "bytes");
+    snprintf(path, sizeof(path), "%s/x.GGUF", home);
+    cr_expect_eq(gsv_hub_find(&hub, path, &found, NULL), GPUSERVE_OK);
+    cr_expect_str_eq(found, path);
+    free(found);
+    unlink(path);
     gsv_hub_reset(&hub);
 }
 
