@@ -72,17 +72,17 @@ static void metrics(struct gsv_exchange *exchange)
     gpuserve_context *context = exchange->server->models.context;
     struct gsv_buffer *to = &exchange->reply;
     gpuserve_status st = GPUSERVE_E_TOO_LARGE;
-    size_t room = 16384, size = 0;
+    size_t capacity = 16384, size = 0;
 
     put_server(exchange);
     /* The text may grow between two calls. */
     while (st == GPUSERVE_E_TOO_LARGE) {
-        char *at = gsv_buffer_reserve(to, room);
+        char *at = gsv_buffer_reserve(to, capacity);
 
         if (!at)
             break;
-        st = gpuserve_context_metrics(context, at, room, &size, NULL);
-        room = size > room ? size + 1024 : 2 * room;
+        st = gpuserve_context_metrics(context, at, capacity, &size, NULL);
+        capacity = size > capacity ? size + 1024 : 2 * capacity;
     }
     if (st == GPUSERVE_OK)
         to->size += size - 1; /* without the NUL */

@@ -46,9 +46,9 @@ static void write_embeddings(struct gsv_exchange *exchange)
 static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
 {
     const json_t *options = json_object_get(exchange->json, "options");
-    const int64_t most = (int64_t)exchange->served->max_tokens;
+    const int64_t max_tokens = (int64_t)exchange->served->max_tokens;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    int64_t num_ctx = most;
+    int64_t num_ctx = max_tokens;
     size_t n_special = 0;
     gpuserve_status st;
 
@@ -60,9 +60,10 @@ static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
     st = gpuserve_tokenize(exchange->served->model, "", 0, NULL, NULL, 0, &n_special, NULL, &error);
     if (st != GPUSERVE_OK)
         return gsv_refuse_error(exchange, st, &error);
-    if (!gsv_member_count(exchange, options, "num_ctx", (int64_t)n_special + 1, most, &num_ctx))
+    if (!gsv_member_count(exchange, options, "num_ctx", (int64_t)n_special + 1, max_tokens,
+                          &num_ctx))
         return false;
-    *limit = num_ctx < most ? (size_t)num_ctx : 0;
+    *limit = num_ctx < max_tokens ? (size_t)num_ctx : 0;
     return true;
 }
 

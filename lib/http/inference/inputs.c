@@ -16,14 +16,14 @@
 
 bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
 {
-    const size_t most = exchange->server->options.max_client_batch;
+    const size_t max_inputs = exchange->server->options.max_client_batch;
 
     if (n == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty", name);
-    return n <= most ||
+    return n <= max_inputs ||
            gsv_refuse(exchange, GSV_P_TOO_MANY, name,
                       "`%s` holds %zu inputs, the limit is %zu (--max-client-batch-size)", name, n,
-                      most);
+                      max_inputs);
 }
 
 static size_t count_characters(const char *text, size_t size)
@@ -94,7 +94,7 @@ static bool read_texts(struct gsv_exchange *exchange, const json_t *list, const 
 
 /* ----------------------------------------------------------------------------------- token ids */
 
-static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t place,
+static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t index,
                      const char *name, int32_t *ids)
 {
     json_t *value;
@@ -102,7 +102,7 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
 
     if (json_array_size(list) == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name,
-                          "`%s` cannot be empty: input %zu has no token ids", name, place);
+                          "`%s` cannot be empty: input %zu has no token ids", name, index);
     json_array_foreach(list, i, value)
     {
         const json_int_t id = json_integer_value(value);
@@ -113,14 +113,14 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
             return gsv_refuse(
                 exchange, GSV_P_INVALID, name,
                 "`%s`: input %zu is a list of token ids, but item %zu is not a token id", name,
-                place, i);
+                index, i);
         if (id < 0 || id >= n_ids)
             return gsv_refuse(
                 exchange, GSV_P_TOKENIZER, name,
                 "`%s`: token id %lld of input %zu is outside this model's vocabulary of %lld ids; "
                 "ids of another tokenizer are not valid (langchain-openai sends them unless "
                 "check_embedding_ctx_length=False)",
-                name, (long long)id, place, (long long)n_ids);
+                name, (long long)id, index, (long long)n_ids);
         ids[i] = (int32_t)id;
     }
     return true;

@@ -33,7 +33,7 @@
 #define MAX_LARGE 128       /* large requests that retry_after_ms considers */
 
 /* Capacity classes, from the lowest limit to the highest. */
-enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
+enum capacity_class { CAPACITY_LARGE, CAPACITY_LARGE_FIRST, CAPACITY_SMALL, CAPACITY_SMALL_FIRST };
 
 /* Quantity that a limit counts. */
 enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
@@ -139,7 +139,7 @@ static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, ui
 
 static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
                                  const struct gsv_queue_reservation *reservation, uint64_t limit,
-                                 uint64_t most, gpuserve_error *error)
+                                 uint64_t maximum, gpuserve_error *error)
 {
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
@@ -148,7 +148,7 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
              " for this priority class), this request needs %" PRIu64,
-             holds, bound == BOUND_BYTES ? "bytes" : "tokens", most, limit, needs);
+             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
     return gsv_retry_after(error, GPUSERVE_E_BUSY,
                            retry_after_ms(batcher, bound, holds + needs - limit));
@@ -159,41 +159,42 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
 /* Limit by time: the tokens that run within max_queue_ns at the recent throughput, but at least
  * enough to keep every worker busy. Until the first batch has run, the throughput is unknown and
  * only max_queue_tokens applies. The lock is held. */
-static uint64_t room_in_time(const struct gsv_batcher *batcher)
+static uint64_t capacity_in_time(const struct gsv_batcher *batcher)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const uint64_t least =
+    const uint64_t minimum =
         (uint64_t)options->max_batch_tokens * (uint64_t)options->n_workers * BATCHES_WAITING;
-    const double room = batcher->tokens_per_ns * (double)options->max_queue_ns;
+    const double capacity = batcher->tokens_per_ns * (double)options->max_queue_ns;
 
-    if (options->max_queue_ns == 0 || !(room > 0) || room >= (double)options->max_queue_tokens)
+    if (options->max_queue_ns == 0 || !(capacity > 0) ||
+        capacity >= (double)options->max_queue_tokens)
         return options->max_queue_tokens;
-    return room > (double)least ? (uint64_t)room : least;
+    return capacity > (double)minimum ? (uint64_t)capacity : minimum;
 }
 
-static enum room_class class_of(struct gsv_batcher *batcher,
-                                const struct gsv_queue_reservation *reservation, uint64_t in_time)
+static enum capacity_class class_of(struct gsv_batcher *batcher,
+                                    const struct gsv_queue_reservation *reservation,
+                                    uint64_t in_time)
 {
     const struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
     if (!reservation->is_small)
-        return usage->n_requests > 0 ? ROOM_LARGE : ROOM_LARGE_FIRST;
-    return usage->timed + reservation->timed > in_time / LITTLE_SHARE ? ROOM_SMALL
-                                                                      : ROOM_SMALL_FIRST;
+        return usage->n_requests > 0 ? CAPACITY_LARGE : CAPACITY_LARGE_FIRST;
+    return usage->timed + reservation->timed > in_time / LITTLE_SHARE ? CAPACITY_SMALL
+                                                                      : CAPACITY_SMALL_FIRST;
 }
 
 /* Limit of tokens or bytes for a class. A request of half the bound fits into an empty queue in any
  * class. */
-static uint64_t limit_within(uint64_t bound, enum room_class class)
+static uint64_t limit_within(uint64_t bound, enum capacity_class class)
 {
     static const uint64_t sixteenths[] = { 3, 2, 1, 0 };
 
     return bound - bound / 16 * sixteenths[class];
 }
 
-static bool has_room(const struct gsv_batcher *batcher,
-                     const struct gsv_queue_reservation *reservation, enum bound bound,
-                     uint64_t limit)
+static bool fits(const struct gsv_batcher *batcher, const struct gsv_queue_reservation *reservation,
+                 enum bound bound, uint64_t limit)
 {
     const uint64_t holds = held(batcher, bound);
 
@@ -202,25 +203,25 @@ static bool has_room(const struct gsv_batcher *batcher,
 
 static gpuserve_status check_bound(struct gsv_batcher *batcher,
                                    const struct gsv_queue_reservation *reservation,
-                                   enum bound bound, uint64_t most, enum room_class class,
+                                   enum bound bound, uint64_t maximum, enum capacity_class class,
                                    gpuserve_error *error)
 {
-    const uint64_t limit = limit_within(most, class);
+    const uint64_t limit = limit_within(maximum, class);
 
-    return has_room(batcher, reservation, bound, limit)
+    return fits(batcher, reservation, bound, limit)
                ? GPUSERVE_OK
-               : fail_busy(batcher, bound, reservation, limit, most, error);
+               : fail_busy(batcher, bound, reservation, limit, maximum, error);
 }
 
 static gpuserve_status check_time(struct gsv_batcher *batcher,
                                   const struct gsv_queue_reservation *reservation, uint64_t in_time,
-                                  enum room_class class, gpuserve_error *error)
+                                  enum capacity_class class, gpuserve_error *error)
 {
-    const uint64_t most = in_time + in_time / 4 * 3;
-    const uint64_t large = class == ROOM_LARGE_FIRST ? in_time + in_time / 8 : in_time;
-    const uint64_t total = class == ROOM_LARGE_FIRST ? most : most - in_time / 8;
-    const uint64_t small = class == ROOM_SMALL_FIRST ? in_time + in_time / 4 : in_time;
-    const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+    const uint64_t maximum = in_time + in_time / 4 * 3;
+    const uint64_t large = class == CAPACITY_LARGE_FIRST ? in_time + in_time / 8 : in_time;
+    const uint64_t total = class == CAPACITY_LARGE_FIRST ? maximum : maximum - in_time / 8;
+    const uint64_t small = class == CAPACITY_SMALL_FIRST ? in_time + in_time / 4 : in_time;
+    const uint64_t reserve = class == CAPACITY_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
 
     /* The first requests are always admitted, even if the throughput, and in_time with it, fell
      * since they were queued. */
@@ -228,23 +229,23 @@ static gpuserve_status check_time(struct gsv_batcher *batcher,
         return GPUSERVE_OK;
     if (reservation->is_small)
         return batcher->small_timed + reservation->timed <= reserve ||
-                       has_room(batcher, reservation, BOUND_TIMED, small)
+                       fits(batcher, reservation, BOUND_TIMED, small)
                    ? GPUSERVE_OK
-                   : fail_busy(batcher, BOUND_TIMED, reservation, small, most, error);
-    if (!has_room(batcher, reservation, BOUND_LARGE, large))
-        return fail_busy(batcher, BOUND_LARGE, reservation, large, most, error);
-    return has_room(batcher, reservation, BOUND_TIMED, total)
+                   : fail_busy(batcher, BOUND_TIMED, reservation, small, maximum, error);
+    if (!fits(batcher, reservation, BOUND_LARGE, large))
+        return fail_busy(batcher, BOUND_LARGE, reservation, large, maximum, error);
+    return fits(batcher, reservation, BOUND_TIMED, total)
                ? GPUSERVE_OK
-               : fail_busy(batcher, BOUND_TIMED, reservation, total, most, error);
+               : fail_busy(batcher, BOUND_TIMED, reservation, total, maximum, error);
 }
 
 /* The lock is held. */
-static gpuserve_status check_room(struct gsv_batcher *batcher,
-                                  const struct gsv_queue_reservation *reservation, uint64_t in_time,
-                                  gpuserve_error *error)
+static gpuserve_status check_capacity(struct gsv_batcher *batcher,
+                                      const struct gsv_queue_reservation *reservation,
+                                      uint64_t in_time, gpuserve_error *error)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const enum room_class class = class_of(batcher, reservation, in_time);
+    const enum capacity_class class = class_of(batcher, reservation, in_time);
     gpuserve_status st;
 
     if (batcher->broken.status != GPUSERVE_OK) {
@@ -261,9 +262,9 @@ static gpuserve_status check_room(struct gsv_batcher *batcher,
     return st;
 }
 
-static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
+static uint64_t share_at_most(uint64_t wanted, uint64_t capacity, uint64_t share)
 {
-    return wanted < room / share ? wanted : room / share;
+    return wanted < capacity / share ? wanted : capacity / share;
 }
 
 /* A request of one text is small unless it is a large part of in_time. */
@@ -302,10 +303,10 @@ gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
     reservation->tokens = share_at_most(reservation->tokens, batcher->options.max_queue_tokens, 2);
     reservation->bytes = share_at_most(reservation->bytes, batcher->options.max_queue_bytes, 2);
     pthread_mutex_lock(&batcher->lock);
-    in_time = room_in_time(batcher);
+    in_time = capacity_in_time(batcher);
     reservation->timed = share_at_most(reservation->tokens, in_time, TIMED_SHARE);
     reservation->is_small = is_small(batcher, reservation, in_time);
-    st = check_room(batcher, reservation, in_time, error);
+    st = check_capacity(batcher, reservation, in_time, error);
     if (st == GPUSERVE_OK)
         count_in(batcher, reservation);
     pthread_mutex_unlock(&batcher->lock);
