@@ -4,7 +4,7 @@
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
 
-static void put_figure(struct gsv_buffer *to, const char *name, const char *kind, const char *help,
+static void put_metric(struct gsv_buffer *to, const char *name, const char *kind, const char *help,
                        unsigned long long value)
 {
     gsv_buffer_format(to, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, kind, name,
@@ -17,11 +17,10 @@ static void put_tls(struct gsv_exchange *exchange)
 
     if (!gsv_tls_is_on(tls))
         return;
-    put_figure(&exchange->reply, "gpuserve_http_tls_failed_handshakes_total", "counter",
-               "Connections that did not come to speak TLS.",
-               atomic_load(&tls->n_failed_handshakes));
-    put_figure(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
-               "When the certificate ends, in seconds since 1970.",
+    put_metric(&exchange->reply, "gpuserve_http_tls_failed_handshakes_total", "counter",
+               "Failed TLS handshakes.", atomic_load(&tls->n_failed_handshakes));
+    put_metric(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
+               "Expiry of the TLS certificate, in seconds since the epoch.",
                (unsigned long long)atomic_load(&tls->not_after));
 }
 
@@ -35,35 +34,35 @@ static void put_server(struct gsv_exchange *exchange)
     n_exchanges = server->n_exchanges;
     n_working = server->n_working;
     pthread_mutex_unlock(&server->lock);
-    put_figure(to, "gpuserve_http_connections", "gauge", "Open connections.",
+    put_metric(to, "gpuserve_http_connections", "gauge", "Open connections.",
                atomic_load(&server->event_loop.n_clients));
-    put_figure(to, "gpuserve_http_requests_total", "counter", "Requests begun.",
+    put_metric(to, "gpuserve_http_requests_total", "counter", "Requests received.",
                atomic_load(&server->n_requests));
-    put_figure(to, "gpuserve_http_requests_open", "gauge", "Requests not answered yet.",
-               n_exchanges);
-    put_figure(to, "gpuserve_http_requests_working", "gauge", "Of them waiting for a model.",
-               n_working);
-    put_figure(to, "gpuserve_http_unread_bytes", "gauge", "Of replies that wait for their readers.",
+    put_metric(to, "gpuserve_http_requests_open", "gauge", "Requests in progress.", n_exchanges);
+    put_metric(to, "gpuserve_http_requests_working", "gauge",
+               "Requests in progress that wait for a model.", n_working);
+    put_metric(to, "gpuserve_http_unread_bytes", "gauge",
+               "Reply bytes that clients have not read yet.",
                atomic_load(&server->workers.unread_bytes));
-    put_figure(to, "gpuserve_http_reloads_total", "counter", "Reloads of all files.",
+    put_metric(to, "gpuserve_http_reloads_total", "counter", "Configuration reloads.",
                atomic_load(&server->n_reloads));
-    put_figure(to, "gpuserve_http_failed_reloads_total", "counter",
-               "Reloads of which some part failed and stayed as it was.",
+    put_metric(to, "gpuserve_http_failed_reloads_total", "counter",
+               "Configuration reloads with at least one part that failed and was not changed.",
                atomic_load(&server->n_failed_reloads));
-    put_figure(to, "gpuserve_http_model_loads_total", "counter",
-               "Loads that clients asked for, begun.", atomic_load(&server->loads.n_loads));
-    put_figure(to, "gpuserve_http_model_loads_joined_total", "counter",
-               "Requests for a load or an unload that joined an equal one.",
+    put_metric(to, "gpuserve_http_model_loads_total", "counter", "Model loads started by clients.",
+               atomic_load(&server->loads.n_loads));
+    put_metric(to, "gpuserve_http_model_loads_joined_total", "counter",
+               "Load and unload requests merged with an equal pending request.",
                atomic_load(&server->loads.n_joined));
-    put_figure(
+    put_metric(
         to, "gpuserve_http_model_loads_cancelled_total", "counter",
-        "Loads and unloads dropped before they began: no client waited, or the server stopped.",
+        "Loads and unloads cancelled before they started: no client waited, or the server stopped.",
         atomic_load(&server->loads.n_cancelled));
-    put_figure(to, "gpuserve_http_access_log_lost_total", "counter",
-               "Lines of the access log that could not be written.",
+    put_metric(to, "gpuserve_http_access_log_lost_total", "counter",
+               "Access log lines that could not be written.",
                atomic_load(&server->access_log.n_lost));
-    put_figure(to, "gpuserve_http_ready", "gauge", "1: ready for requests.",
-               gsv_http_ready(server, NULL));
+    put_metric(to, "gpuserve_http_ready", "gauge",
+               "1 if the server is ready for requests, otherwise 0.", gsv_http_ready(server, NULL));
     put_tls(exchange);
 }
 

@@ -28,15 +28,15 @@ struct gauge {
 };
 
 static const struct gauge gauges[] = {
-    { "gpuserve_device_held_bytes", "Memory that models of this process hold.",
+    { "gpuserve_device_held_bytes", "Device memory used by models of this process.",
       offsetof(struct prometheus_devices_row, held_bytes), 0 },
-    { "gpuserve_device_load_ratio", "Part of the time in which something ran, by the driver.",
+    { "gpuserve_device_load_ratio", "Utilization reported by the driver, 0 to 1.",
       offsetof(struct prometheus_devices_row, load_percent), 2 },
-    { "gpuserve_device_temperature_celsius", "Temperature, by the driver.",
+    { "gpuserve_device_temperature_celsius", "Temperature reported by the driver.",
       offsetof(struct prometheus_devices_row, celsius), 0 },
-    { "gpuserve_device_power_watts", "Power drawn, by the driver.",
+    { "gpuserve_device_power_watts", "Power draw reported by the driver.",
       offsetof(struct prometheus_devices_row, milliwatts), 3 },
-    { "gpuserve_device_processes", "Processes that compute on it, by the driver.",
+    { "gpuserve_device_processes", "Compute processes on the device, reported by the driver.",
       offsetof(struct prometheus_devices_row, processes), 0 },
 };
 
@@ -80,11 +80,11 @@ static void add_memory(struct gsv_page *page, const struct prometheus_devices_ro
 {
     const char *metric = "gpuserve_device_memory_bytes";
 
-    gsv_page_head(page, metric, "gauge", "All memory of the device.");
+    gsv_page_head(page, metric, "gauge", "Total memory of the device.");
     for (size_t i = 0; i < n; i++)
         add_line(page, metric, &rows[i], rows[i].facts->memory_bytes, 0);
     metric = "gpuserve_device_memory_free_bytes";
-    gsv_page_head(page, metric, "gauge", "Memory that is free, and may be had.");
+    gsv_page_head(page, metric, "gauge", "Free memory of the device.");
     for (size_t i = 0; i < n; i++)
         add_line(page, metric, &rows[i], rows[i].facts->memory_free_bytes, 0);
 }

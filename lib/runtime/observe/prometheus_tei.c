@@ -47,7 +47,7 @@ static void add_failures(struct gsv_page *page, const struct gsv_metrics *metric
                                                    "inference" };
     uint64_t n[N_FAILURES] = { 0 };
 
-    gsv_page_head(page, "te_request_failure", "counter", "Requests that failed, by kind.");
+    gsv_page_head(page, "te_request_failure", "counter", "Failed requests, by error type.");
     for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++)
         n[failure_of((gpuserve_status)status)] += count_status(metrics, status);
     for (int i = 0; i < N_FAILURES; i++)
@@ -77,10 +77,10 @@ static void add_durations(struct gsv_page *page, const char *prefix,
         enum gsv_time time;
         const char *name, *help;
     } rows[] = {
-        { GSV_TIME_TOTAL, "duration", "From submission to success, in seconds." },
-        { GSV_TIME_TOKENIZE, "tokenization_duration", "Tokenization, in seconds." },
-        { GSV_TIME_QUEUE, "queue_duration", "Wait in the queue, in seconds." },
-        { GSV_TIME_COMPUTE, "inference_duration", "Computation, in seconds." },
+        { GSV_TIME_TOTAL, "duration", "Time from submission to success, in seconds." },
+        { GSV_TIME_TOKENIZE, "tokenization_duration", "Tokenization time, in seconds." },
+        { GSV_TIME_QUEUE, "queue_duration", "Queue time, in seconds." },
+        { GSV_TIME_COMPUTE, "inference_duration", "Compute time, in seconds." },
     };
     char name[64];
 
@@ -120,14 +120,14 @@ void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *m)
 
     add_requests(page, m);
     add_failures(page, m);
-    gsv_page_histogram(page, "te_request_input_length", "Tokens of a text.", &gsv_bounds_tokens,
+    gsv_page_histogram(page, "te_request_input_length", "Tokens per text.", &gsv_bounds_tokens,
                        &text_tokens, 1);
     add_texts(page, m, GSV_FAMILY_EMBED, "embed");
     add_texts(page, m, GSV_FAMILY_CLASSIFY, "predict");
-    gsv_page_number(page, "te_queue_size", "gauge", "Requests not completed.",
+    gsv_page_number(page, "te_queue_size", "gauge", "Requests not yet completed.",
                     atomic_load(&m->queued_requests));
-    gsv_page_histogram(page, "te_batch_next_size", "Texts of a batch.", &gsv_bounds_texts,
+    gsv_page_histogram(page, "te_batch_next_size", "Texts per batch.", &gsv_bounds_texts,
                        &batch_texts, 1);
-    gsv_page_histogram(page, "te_batch_next_tokens", "Tokens of a batch.", &gsv_bounds_tokens,
+    gsv_page_histogram(page, "te_batch_next_tokens", "Tokens per batch.", &gsv_bounds_tokens,
                        &batch_tokens, 1);
 }

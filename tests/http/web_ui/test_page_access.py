@@ -1,4 +1,4 @@
-"""Who can use the page for people, and on what screen: contrast, names, the keyboard, readers of the
+"""Accessibility and screen sizes of the web page: contrast, names, the keyboard, readers of the
 screen, a phone's width; by axe-core too."""
 import os
 import re
@@ -163,7 +163,7 @@ class Access(Browsed):
 
     def test_charts_are_told_in_words_or_numbers(self):
         self.submit("embed")
-        self.assertIn("% of the differences", self.one("#plane").accessible_name)
+        self.assertIn("% of the variance", self.one("#plane").accessible_name)
         self.one("#plane-details summary").click()
         self.assertEqual(len(self.all("#points tbody tr")), len(self.all("#plane circle")))
         self.until(lambda: self.all("#history polyline"))
