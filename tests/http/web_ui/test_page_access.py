@@ -167,7 +167,7 @@ class Access(Browsed):
         self.one("#plane-details summary").click()
         self.assertEqual(len(self.all("#points tbody tr")), len(self.all("#plane circle")))
         self.until(lambda: self.all("#history polyline"))
-        self.assertRegex(self.one("#history").accessible_name, r": [\d.,]+ now, [\d.,]+ at most, [\d.,]+ on average")
+        self.assertRegex(self.one("#history").accessible_name, r": current [\d.,]+, maximum [\d.,]+, mean [\d.,]+")
         self.submit("classify")
         self.assertEqual(len([row for row in self.all("#bars .bar") if re.search(r"\d\.\d{4}$", row.text)]), len(self.all("#bars .track")))
         for table in self.all("table"):
