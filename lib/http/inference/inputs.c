@@ -167,10 +167,9 @@ static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, 
 
 /* Appends the ids of text i to `ids`. */
 static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inputs, size_t i,
-                     uint32_t truncation, struct gsv_buffer *ids)
+                     size_t limit, uint32_t truncation, struct gsv_buffer *ids)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
-    const size_t limit = inputs->limit ? inputs->limit : exchange->served->max_tokens;
     const size_t size = inputs->sizes[i];
     const char *text = inputs->texts[i];
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -195,17 +194,19 @@ static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inp
     return true;
 }
 
-bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t limit,
                          uint32_t truncation)
 {
     struct gsv_buffer ids = { 0 };
     bool good = true;
 
+    if (limit == 0)
+        limit = exchange->served->max_tokens;
     if (!inputs->texts)
         return true;
     inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (size_t i = 0; i < inputs->n && inputs->offsets && good; i++) {
-        good = tokenize(exchange, inputs, i, truncation, &ids);
+        good = tokenize(exchange, inputs, i, limit, truncation, &ids);
         inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
     }
     if (good && inputs->offsets)
@@ -263,7 +264,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
             good = gsv_inputs_make(exchange, 1, false, &one) &&
                    set_text(exchange, &one, 0, value, name, flags) &&
                    gsv_inputs_prompt(exchange, &one, job->prompt_name) &&
-                   gsv_inputs_tokenize(exchange, &one, job->truncation);
+                   gsv_inputs_tokenize(exchange, &one, 0, job->truncation);
             inputs->n_characters += good ? one.n_characters : 0;
         } else {
             good = json_is_array(value)

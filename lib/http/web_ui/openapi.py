@@ -181,7 +181,7 @@ ROWS = [
           ("GET", "/stats", "Model statistics (Triton)", None, STATISTICS),
           ("POST", "/infer", "Infer", INFER, INFER_REPLY))],
     *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES[field], reply)
-      for version in ("", "/versions/{version}")
+      for version in ("", "/versions/{version}", "/labels/{version}")
       for verb, field, reply in (("predict", "instances", record(("predictions",), predictions={"type": "array"})),
                           ("classify", "examples", record(("result",), result={"type": "array"})))],
     *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
