@@ -1,15 +1,10 @@
 /*
- * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, then the library's.
+ * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, then the page of
+ * gpuserve_context_metrics(), which the library writes for programs without this server.
  */
+#include "lib/base/prometheus.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-
-static void put_metric(struct gsv_buffer *to, const char *name, const char *kind, const char *help,
-                       unsigned long long value)
-{
-    gsv_buffer_format(to, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, kind, name,
-                      value);
-}
 
 static void put_tls(struct gsv_exchange *exchange)
 {
@@ -17,11 +12,11 @@ static void put_tls(struct gsv_exchange *exchange)
 
     if (!gsv_tls_is_on(tls))
         return;
-    put_metric(&exchange->reply, "gpuserve_http_tls_failed_handshakes_total", "counter",
-               "Failed TLS handshakes.", atomic_load(&tls->n_failed_handshakes));
-    put_metric(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
-               "Expiry of the TLS certificate, in seconds since the epoch.",
-               (unsigned long long)atomic_load(&tls->not_after));
+    gsv_page_number(&exchange->reply, "gpuserve_http_tls_failed_handshakes_total", "counter",
+                    "Failed TLS handshakes.", atomic_load(&tls->n_failed_handshakes));
+    gsv_page_number(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
+                    "Expiry of the TLS certificate, in seconds since the epoch.",
+                    (unsigned long long)atomic_load(&tls->not_after));
 }
 
 static void put_server(struct gsv_exchange *exchange)
@@ -34,35 +29,37 @@ static void put_server(struct gsv_exchange *exchange)
     n_exchanges = server->n_exchanges;
     n_working = server->n_working;
     pthread_mutex_unlock(&server->lock);
-    put_metric(to, "gpuserve_http_connections", "gauge", "Open connections.",
-               atomic_load(&server->event_loop.n_clients));
-    put_metric(to, "gpuserve_http_requests_total", "counter", "Requests received.",
-               atomic_load(&server->n_requests));
-    put_metric(to, "gpuserve_http_requests_open", "gauge", "Requests in progress.", n_exchanges);
-    put_metric(to, "gpuserve_http_requests_working", "gauge",
-               "Requests in progress that wait for a model.", n_working);
-    put_metric(to, "gpuserve_http_unread_bytes", "gauge",
-               "Reply bytes that clients have not read yet.",
-               atomic_load(&server->workers.unread_bytes));
-    put_metric(to, "gpuserve_http_reloads_total", "counter", "Configuration reloads.",
-               atomic_load(&server->n_reloads));
-    put_metric(to, "gpuserve_http_failed_reloads_total", "counter",
-               "Configuration reloads with at least one part that failed and was not changed.",
-               atomic_load(&server->n_failed_reloads));
-    put_metric(to, "gpuserve_http_model_loads_total", "counter", "Model loads started by clients.",
-               atomic_load(&server->loads.n_loads));
-    put_metric(to, "gpuserve_http_model_loads_joined_total", "counter",
-               "Load and unload requests merged with an equal pending request.",
-               atomic_load(&server->loads.n_joined));
-    put_metric(
+    gsv_page_number(to, "gpuserve_http_connections", "gauge", "Open connections.",
+                    atomic_load(&server->event_loop.n_clients));
+    gsv_page_number(to, "gpuserve_http_requests_total", "counter", "Requests received.",
+                    atomic_load(&server->n_requests));
+    gsv_page_number(to, "gpuserve_http_requests_open", "gauge", "Requests in progress.",
+                    n_exchanges);
+    gsv_page_number(to, "gpuserve_http_requests_working", "gauge",
+                    "Requests in progress that wait for a model.", n_working);
+    gsv_page_number(to, "gpuserve_http_unread_bytes", "gauge",
+                    "Reply bytes that clients have not read yet.",
+                    atomic_load(&server->workers.unread_bytes));
+    gsv_page_number(to, "gpuserve_http_reloads_total", "counter", "Configuration reloads.",
+                    atomic_load(&server->n_reloads));
+    gsv_page_number(to, "gpuserve_http_failed_reloads_total", "counter",
+                    "Configuration reloads with at least one part that failed and was not changed.",
+                    atomic_load(&server->n_failed_reloads));
+    gsv_page_number(to, "gpuserve_http_model_loads_total", "counter",
+                    "Model loads started by clients.", atomic_load(&server->loads.n_loads));
+    gsv_page_number(to, "gpuserve_http_model_loads_joined_total", "counter",
+                    "Load and unload requests merged with an equal pending request.",
+                    atomic_load(&server->loads.n_joined));
+    gsv_page_number(
         to, "gpuserve_http_model_loads_cancelled_total", "counter",
         "Loads and unloads cancelled before they started: no client waited, or the server stopped.",
         atomic_load(&server->loads.n_cancelled));
-    put_metric(to, "gpuserve_http_access_log_lost_total", "counter",
-               "Access log lines that could not be written.",
-               atomic_load(&server->access_log.n_lost));
-    put_metric(to, "gpuserve_http_ready", "gauge",
-               "1 if the server is ready for requests, otherwise 0.", gsv_http_ready(server, NULL));
+    gsv_page_number(to, "gpuserve_http_access_log_lost_total", "counter",
+                    "Access log lines that could not be written.",
+                    atomic_load(&server->access_log.n_lost));
+    gsv_page_number(to, "gpuserve_http_ready", "gauge",
+                    "1 if the server is ready for requests, otherwise 0.",
+                    gsv_http_ready(server, NULL));
     put_tls(exchange);
 }
 

@@ -15,12 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The number of series is bounded; this limit only guards against a bug. */
+#define MAX_PAGE_BYTES (4u << 20)
+
 #define MAX_MODELS 64
 
 /* ----------------------------------------------------------------------------------- requests */
 
 /* Label value: "GPUSERVE_E_BUSY" becomes "busy". */
-static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_requests(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     const char *const metric = "gpuserve_requests_total";
 
@@ -38,11 +41,11 @@ static void add_requests(struct gsv_page *page, const struct gsv_metrics *metric
         label[length] = '\0';
         for (int family = 0; family < GSV_FAMILIES; family++)
             n += atomic_load(&metrics->requests[family][status]);
-        gsv_page_add(page, "%s{result=\"%s\"} %" PRIu64 "\n", metric, label, n);
+        gsv_buffer_format(page, "%s{result=\"%s\"} %" PRIu64 "\n", metric, label, n);
     }
 }
 
-static void add_times(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_times(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     static const struct {
         enum gsv_time time;
@@ -70,16 +73,16 @@ static void add_times(struct gsv_page *page, const struct gsv_metrics *metrics)
     }
 }
 
-static void add_seconds(struct gsv_page *page, const char *name, const char *help,
+static void add_seconds(struct gsv_buffer *page, const char *name, const char *help,
                         uint64_t nanoseconds)
 {
     gsv_page_head(page, name, "counter", help);
-    gsv_page_add(page, "%s ", name);
+    gsv_buffer_format(page, "%s ", name);
     gsv_page_decimal(page, nanoseconds, 9);
-    gsv_page_add(page, "\n");
+    gsv_buffer_format(page, "\n");
 }
 
-static void add_sizes(struct gsv_page *page, const struct gsv_metrics *m)
+static void add_sizes(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     const struct gsv_histogram *text_tokens = &m->text_tokens, *batch_tokens = &m->batch_tokens,
                                *batch_texts = &m->batch_texts;
@@ -92,7 +95,7 @@ static void add_sizes(struct gsv_page *page, const struct gsv_metrics *m)
                        &batch_texts, 1);
 }
 
-static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
+static void add_counts(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     gsv_page_number(page, "gpuserve_items_total", "counter", "Texts computed.",
                     atomic_load(&m->items));
@@ -191,17 +194,18 @@ static struct model_row *row_of(struct model_row *rows, size_t *n,
     return row;
 }
 
-static void add_model_labels(struct gsv_page *page, const char *metric, const struct model_row *row)
+static void add_model_labels(struct gsv_buffer *page, const char *metric,
+                             const struct model_row *row)
 {
-    gsv_page_add(page, "%s{", metric);
+    gsv_buffer_format(page, "%s{", metric);
     gsv_page_label(page, "model", row->name);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "device", row->device);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "dtype", row->dtype);
 }
 
-static void add_model_series(struct gsv_page *page, const struct model_row *rows, size_t n,
+static void add_model_series(struct gsv_buffer *page, const struct model_row *rows, size_t n,
                              const char *metric, const char *kind, const char *help, size_t offset,
                              int digits)
 {
@@ -211,13 +215,13 @@ static void add_model_series(struct gsv_page *page, const struct model_row *rows
 
         memcpy(&value, (const char *)&rows[i] + offset, sizeof(value));
         add_model_labels(page, metric, &rows[i]);
-        gsv_page_add(page, "} ");
+        gsv_buffer_format(page, "} ");
         gsv_page_decimal(page, value, digits);
-        gsv_page_add(page, "\n");
+        gsv_buffer_format(page, "\n");
     }
 }
 
-static void add_model_memory(struct gsv_page *page, const struct model_row *rows, size_t n)
+static void add_model_memory(struct gsv_buffer *page, const struct model_row *rows, size_t n)
 {
     static const char *const purposes[] = { "weights", "workspace", "stream", "host" };
     const char *const metric = "gpuserve_model_memory_bytes";
@@ -229,12 +233,12 @@ static void add_model_memory(struct gsv_page *page, const struct model_row *rows
 
         for (size_t j = 0; j < 4; j++) {
             add_model_labels(page, metric, &rows[i]);
-            gsv_page_add(page, ",purpose=\"%s\"} %" PRIu64 "\n", purposes[j], bytes[j]);
+            gsv_buffer_format(page, ",purpose=\"%s\"} %" PRIu64 "\n", purposes[j], bytes[j]);
         }
     }
 }
 
-static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
+static void add_models(struct gsv_buffer *page, struct gsv_metrics *metrics)
 {
     struct model_row *rows = gsv_alloc_array(MAX_MODELS + 1, sizeof(*rows));
     size_t n = 0;
@@ -262,7 +266,7 @@ static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
     free(rows);
 }
 
-static void add_memory(struct gsv_page *page, gpuserve_context *context)
+static void add_memory(struct gsv_buffer *page, gpuserve_context *context)
 {
     const char *const metric = "gpuserve_memory_bytes";
     struct gsv_memory memory;
@@ -277,17 +281,17 @@ static void add_memory(struct gsv_page *page, gpuserve_context *context)
                     "Suspended models: open models without weights on a device.", n_suspended);
     gsv_page_head(page, metric, "gauge",
                   "Memory of open models that are not suspended, by purpose.");
-    gsv_page_add(page, "%s{purpose=\"weights\"} %" PRIu64 "\n", metric, memory.weights);
-    gsv_page_add(page, "%s{purpose=\"workspace\"} %" PRIu64 "\n", metric, memory.workspace);
-    gsv_page_add(page, "%s{purpose=\"stream\"} %" PRIu64 "\n", metric, memory.stream);
-    gsv_page_add(page, "%s{purpose=\"host\"} %" PRIu64 "\n", metric, memory.host);
+    gsv_buffer_format(page, "%s{purpose=\"weights\"} %" PRIu64 "\n", metric, memory.weights);
+    gsv_buffer_format(page, "%s{purpose=\"workspace\"} %" PRIu64 "\n", metric, memory.workspace);
+    gsv_buffer_format(page, "%s{purpose=\"stream\"} %" PRIu64 "\n", metric, memory.stream);
+    gsv_buffer_format(page, "%s{purpose=\"host\"} %" PRIu64 "\n", metric, memory.host);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context, char *text,
                                                       size_t capacity, size_t *size,
                                                       gpuserve_error *error)
 {
-    struct gsv_page page = { 0 };
+    struct gsv_buffer page = { .maximum = MAX_PAGE_BYTES };
     gpuserve_status st = gsv_context_check(context, error);
 
     if (st != GPUSERVE_OK)
@@ -301,7 +305,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
     gsv_page_devices(&page, context);
     gsv_page_te(&page, &context->metrics);
     st = page.failed ? gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the metrics")
-                     : gsv_write_text(page.text, page.length, text, capacity, size, error);
-    free(page.text);
+                     : gsv_write_text(page.bytes, page.size, text, capacity, size, error);
+    gsv_buffer_reset(&page);
     return st;
 }

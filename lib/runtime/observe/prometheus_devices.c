@@ -40,18 +40,18 @@ static const struct gauge gauges[] = {
       offsetof(struct prometheus_devices_row, processes), 0 },
 };
 
-static void add_line(struct gsv_page *page, const char *metric,
+static void add_line(struct gsv_buffer *page, const char *metric,
                      const struct prometheus_devices_row *row, uint64_t value, int digits)
 {
-    gsv_page_add(page, "%s{", metric);
+    gsv_buffer_format(page, "%s{", metric);
     gsv_page_label(page, "device", row->selector);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "name", row->facts->name);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "uuid", row->facts->uuid);
-    gsv_page_add(page, "} ");
+    gsv_buffer_format(page, "} ");
     gsv_page_decimal(page, value, digits);
-    gsv_page_add(page, "\n");
+    gsv_buffer_format(page, "\n");
 }
 
 static int64_t value_of(const struct prometheus_devices_row *row, const struct gauge *gauge)
@@ -59,7 +59,7 @@ static int64_t value_of(const struct prometheus_devices_row *row, const struct g
     return *(const int64_t *)(const void *)((const char *)row + gauge->offset);
 }
 
-static void add_gauge(struct gsv_page *page, const struct gauge *gauge,
+static void add_gauge(struct gsv_buffer *page, const struct gauge *gauge,
                       const struct prometheus_devices_row *rows, size_t n)
 {
     bool any = false;
@@ -76,7 +76,7 @@ static void add_gauge(struct gsv_page *page, const struct gauge *gauge,
     }
 }
 
-static void add_memory(struct gsv_page *page, const struct prometheus_devices_row *rows, size_t n)
+static void add_memory(struct gsv_buffer *page, const struct prometheus_devices_row *rows, size_t n)
 {
     const char *metric = "gpuserve_device_memory_bytes";
 
@@ -116,7 +116,7 @@ static struct prometheus_devices_row cuda_row(const struct gsv_cuda_view *view, 
     return row;
 }
 
-void gsv_page_devices(struct gsv_page *page, gpuserve_context *context)
+void gsv_page_devices(struct gsv_buffer *page, gpuserve_context *context)
 {
     struct prometheus_devices_row *rows = gsv_alloc_array(1 + GSV_MAX_CUDA, sizeof(*rows));
     struct gsv_cuda_view *view = NULL;

@@ -41,7 +41,7 @@ static uint64_t count_status(const struct gsv_metrics *metrics, int status)
     return n;
 }
 
-static void add_failures(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_failures(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     static const char *const names[N_FAILURES] = { "overloaded", "validation", "cancelled",
                                                    "inference" };
@@ -51,12 +51,12 @@ static void add_failures(struct gsv_page *page, const struct gsv_metrics *metric
     for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++)
         n[failure_of((gpuserve_status)status)] += count_status(metrics, status);
     for (int i = 0; i < N_FAILURES; i++)
-        gsv_page_add(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", names[i], n[i]);
+        gsv_buffer_format(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", names[i], n[i]);
 }
 
 /* Writes te_PREFIX_count and te_PREFIX_success. */
-static void add_counts(struct gsv_page *page, const char *prefix, const char *what, uint64_t count,
-                       uint64_t success)
+static void add_counts(struct gsv_buffer *page, const char *prefix, const char *what,
+                       uint64_t count, uint64_t success)
 {
     char name[64], help[64];
 
@@ -70,7 +70,7 @@ static void add_counts(struct gsv_page *page, const char *prefix, const char *wh
 
 /* Writes te_PREFIX_duration and similar: each is the sum of two histograms from arrays indexed by
  * gsv_time. */
-static void add_durations(struct gsv_page *page, const char *prefix,
+static void add_durations(struct gsv_buffer *page, const char *prefix,
                           const struct gsv_histogram *first, const struct gsv_histogram *second)
 {
     static const struct {
@@ -93,7 +93,7 @@ static void add_durations(struct gsv_page *page, const char *prefix,
     }
 }
 
-static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_requests(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     uint64_t count = 0;
 
@@ -104,7 +104,7 @@ static void add_requests(struct gsv_page *page, const struct gsv_metrics *metric
                   metrics->times[GSV_FAMILY_CLASSIFY][1]);
 }
 
-static void add_texts(struct gsv_page *page, const struct gsv_metrics *metrics,
+static void add_texts(struct gsv_buffer *page, const struct gsv_metrics *metrics,
                       enum gsv_family family, const char *prefix)
 {
     const uint64_t success = atomic_load(&metrics->texts[family][1]);
@@ -113,7 +113,7 @@ static void add_texts(struct gsv_page *page, const struct gsv_metrics *metrics,
     add_durations(page, prefix, metrics->times[family][1], metrics->more_texts[family]);
 }
 
-void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *m)
+void gsv_page_te(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     const struct gsv_histogram *text_tokens = &m->text_tokens, *batch_tokens = &m->batch_tokens,
                                *batch_texts = &m->batch_texts;
