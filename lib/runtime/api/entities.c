@@ -53,13 +53,14 @@ static bool is_special(gpuserve_span span)
 }
 
 GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const float *scores,
-                                               const gpuserve_span *spans, size_t n_tokens,
-                                               uint32_t aggregation, gpuserve_entity *entities,
-                                               size_t *n_entities, gpuserve_error *error)
+                                               size_t n_labels, const gpuserve_span *spans,
+                                               size_t n_tokens, uint32_t aggregation,
+                                               gpuserve_entity *entities, size_t *n_entities,
+                                               gpuserve_error *error)
 {
     /* Loaded once: a swap during the call may change the number of labels. */
     const struct gsv_model_info *info = model ? atomic_load(&model->info) : NULL;
-    const size_t n_labels = info ? info->n_labels : 0;
+    const size_t n_known = info ? info->n_labels : 0;
     const char *before = NULL; /* label of the previous token; NULL: no entity yet */
     gpuserve_entity *entity = entities;
     double sum = 0;
@@ -73,10 +74,14 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const floa
     if (aggregation > GPUSERVE_AGGREGATION_NONE)
         return gsv_fail(error, GPUSERVE_E_INVALID, "aggregation is %u, outside 0 to %d",
                         aggregation, GPUSERVE_AGGREGATION_NONE);
-    if (n_labels == 0 || n_tokens > UINT32_MAX)
+    if (n_known == 0 || n_tokens > UINT32_MAX)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "the model has %zu labels (min 1), the text %zu tokens (max 4294967295)",
-                        n_labels, n_tokens);
+                        n_known, n_tokens);
+    if (n_labels != n_known)
+        return gsv_fail(error, GPUSERVE_E_MISMATCH,
+                        "the scores have %zu labels a token, the model has %zu labels", n_labels,
+                        n_known);
     for (size_t i = 0; i < n_tokens; i++) {
         const size_t best = best_of(scores + i * n_labels, n_labels);
         const char *label = info->labels[best];
