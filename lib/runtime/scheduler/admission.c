@@ -12,9 +12,16 @@
  *     clients with few queued tokens have a further reserve, and so does a large request of a
  *     client with nothing in the queue. The total is at most 7/4 in_time.
  *
- * retry_after_ms is the time until enough is released. Small requests run first, so their tokens
- * are released at the recent throughput. Large ones share the device: of n with the remaining work
- * r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are computed.
+ * Waiting line: a client whose large request is refused by time gets a place in a FIFO line, and
+ * its capacity is kept from the clients behind it when it returns. Otherwise clients that send
+ * again at once would take each released capacity before the ones that wait as told. A client loses
+ * its place when it is admitted, when twice the work of its wait was released without its return,
+ * or when the queue holds no large request. A client with queued work yields to one without.
+ *
+ * retry_after_ms is the time until enough is released, for the clients ahead too. Small requests
+ * run first, so their tokens are released at the recent throughput. Large ones share the device: of
+ * n with the remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are
+ * computed.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
@@ -125,21 +132,28 @@ static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64
     return small_tokens;
 }
 
-/* Time until `excess` is released, at the recent throughput. */
-static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
+/* Time until `excess` is released, at the recent throughput. What exceeds the queue is released by
+ * the clients ahead in the waiting line, whose requests are taken to be like this one. */
+static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess,
+                               const struct gsv_queue_reservation *reservation)
 {
     const double speed = batcher->tokens_per_ns;
-    double ms;
+    const uint64_t in_queue = held(batcher, bound), needs = amount(reservation, bound);
+    double tokens, ms;
 
     if (!(speed > 0))
         return RETRY_UNKNOWN_MS;
-    ms = tokens_until(batcher, bound, excess) / speed / 1e6;
+    tokens = tokens_until(batcher, bound, excess < in_queue ? excess : in_queue);
+    if (excess > in_queue && needs > 0)
+        tokens += (double)(excess - in_queue) * (double)reservation->work / (double)needs;
+    ms = tokens / speed / 1e6;
     return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 
+/* `ahead`: capacity kept for the clients ahead in the waiting line. */
 static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
                                  const struct gsv_queue_reservation *reservation, uint64_t limit,
-                                 uint64_t maximum, gpuserve_error *error)
+                                 uint64_t maximum, uint64_t ahead, gpuserve_error *error)
 {
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
@@ -150,8 +164,52 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
              " for this priority class), this request needs %" PRIu64,
              holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
-    return gsv_retry_after(error, GPUSERVE_E_BUSY,
-                           retry_after_ms(batcher, bound, holds + needs - limit));
+    return gsv_retry_after(
+        error, GPUSERVE_E_BUSY,
+        retry_after_ms(batcher, bound, holds + ahead + needs - limit, reservation));
+}
+
+/* -------------------------------------------------------------------------------- waiting line */
+
+struct line {
+    uint64_t timed; /* capacity of the clients ahead */
+    size_t n;
+};
+
+static void leave_line(struct gsv_client_usage *usage)
+{
+    gsv_list_remove(&usage->waiting);
+    usage->waiting_timed = 0;
+}
+
+/* The clients ahead of this one, all if it has no place. Drops those that did not return. */
+static struct line line_ahead(struct gsv_batcher *batcher, const struct gsv_client_usage *usage)
+{
+    struct line ahead = { 0 };
+    struct gsv_link *link = batcher->waiting.after;
+
+    while (link != &batcher->waiting && link != &usage->waiting) {
+        struct gsv_client_usage *other = gsv_of_waiting(link);
+
+        link = link->after;
+        if (batcher->released > other->waiting_until || gsv_list_is_empty(&batcher->large)) {
+            leave_line(other);
+        } else if (other->n_requests == 0 || usage->n_requests > 0) {
+            ahead.timed += other->waiting_timed;
+            ahead.n++;
+        }
+    }
+    return ahead;
+}
+
+/* Join the line, or keep the place in it. `excess` is released before the client's turn. */
+static void join_line(struct gsv_batcher *batcher, struct gsv_client_usage *usage, uint64_t timed,
+                      uint64_t excess, uint64_t in_time)
+{
+    if (usage->waiting_timed == 0)
+        gsv_list_append(&batcher->waiting, &usage->waiting);
+    usage->waiting_timed = timed > 0 ? timed : 1;
+    usage->waiting_until = batcher->released + 2 * excess + in_time / 4;
 }
 
 /* ------------------------------------------------------------------------------------ limits */
@@ -210,7 +268,24 @@ static gpuserve_status check_bound(struct gsv_batcher *batcher,
 
     return fits(batcher, reservation, bound, limit)
                ? GPUSERVE_OK
-               : fail_busy(batcher, bound, reservation, limit, maximum, error);
+               : fail_busy(batcher, bound, reservation, limit, maximum, 0, error);
+}
+
+/* Large requests: the limit, less what is kept for the clients ahead in the waiting line. */
+static gpuserve_status check_large(struct gsv_batcher *batcher,
+                                   const struct gsv_queue_reservation *reservation,
+                                   enum bound bound, uint64_t limit, uint64_t in_time,
+                                   gpuserve_error *error)
+{
+    struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
+    const struct line ahead = line_ahead(batcher, usage);
+    const uint64_t wanted = held(batcher, bound) + ahead.timed + reservation->timed;
+
+    if (batcher->n_reserved + ahead.n < TIMED_SHARE || wanted <= limit)
+        return GPUSERVE_OK;
+    join_line(batcher, usage, reservation->timed, wanted - limit, in_time);
+    return fail_busy(batcher, bound, reservation, limit, in_time + in_time / 4 * 3, ahead.timed,
+                     error);
 }
 
 static gpuserve_status check_time(struct gsv_batcher *batcher,
@@ -222,21 +297,19 @@ static gpuserve_status check_time(struct gsv_batcher *batcher,
     const uint64_t total = class == CAPACITY_LARGE_FIRST ? maximum : maximum - in_time / 8;
     const uint64_t small = class == CAPACITY_SMALL_FIRST ? in_time + in_time / 4 : in_time;
     const uint64_t reserve = class == CAPACITY_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+    gpuserve_status st;
 
     /* The first requests are always admitted, even if the throughput, and in_time with it, fell
      * since they were queued. */
-    if (batcher->n_reserved < TIMED_SHARE)
-        return GPUSERVE_OK;
     if (reservation->is_small)
-        return batcher->small_timed + reservation->timed <= reserve ||
+        return batcher->n_reserved < TIMED_SHARE ||
+                       batcher->small_timed + reservation->timed <= reserve ||
                        fits(batcher, reservation, BOUND_TIMED, small)
                    ? GPUSERVE_OK
-                   : fail_busy(batcher, BOUND_TIMED, reservation, small, maximum, error);
-    if (!fits(batcher, reservation, BOUND_LARGE, large))
-        return fail_busy(batcher, BOUND_LARGE, reservation, large, maximum, error);
-    return fits(batcher, reservation, BOUND_TIMED, total)
-               ? GPUSERVE_OK
-               : fail_busy(batcher, BOUND_TIMED, reservation, total, maximum, error);
+                   : fail_busy(batcher, BOUND_TIMED, reservation, small, maximum, 0, error);
+    st = check_large(batcher, reservation, BOUND_LARGE, large, in_time, error);
+    return st == GPUSERVE_OK ? check_large(batcher, reservation, BOUND_TIMED, total, in_time, error)
+                             : st;
 }
 
 /* The lock is held. */
@@ -283,6 +356,8 @@ static void count_in(struct gsv_batcher *batcher, const struct gsv_queue_reserva
 {
     struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
+    if (!reservation->is_small)
+        leave_line(usage);
     usage->timed += reservation->timed;
     usage->n_requests++;
     batcher->reserved.tokens += reservation->tokens;
@@ -330,6 +405,7 @@ void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservati
     gsv_list_remove(&reservation->link);
     usage->timed -= reservation->timed;
     usage->n_requests--;
+    batcher->released += reservation->is_small ? 0 : reservation->timed;
     batcher->reserved.tokens -= reservation->tokens;
     batcher->reserved.bytes -= reservation->bytes;
     batcher->reserved.timed -= reservation->timed;

@@ -57,6 +57,7 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     batcher->options = *options;
     gsv_completions_ref(options->completions);
     gsv_list_init(&batcher->large);
+    gsv_list_init(&batcher->waiting);
     for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
         gsv_list_init(&batcher->classes[i].small);
         gsv_list_init(&batcher->classes[i].ready);
