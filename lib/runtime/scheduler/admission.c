@@ -27,6 +27,7 @@
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define RETRY_MIN_MS 10
@@ -158,11 +159,14 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
     const uint64_t holds = held(batcher, bound), needs = amount(reservation, bound);
+    char kept[64] = "";
 
+    if (ahead > 0)
+        snprintf(kept, sizeof(kept), ", %" PRIu64 " are kept for waiting clients", ahead);
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
-             " for this priority class), this request needs %" PRIu64,
-             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, needs);
+             " for this priority class)%s, this request needs %" PRIu64,
+             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, kept, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
     return gsv_retry_after(
         error, GPUSERVE_E_BUSY,
@@ -171,7 +175,7 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
 
 /* -------------------------------------------------------------------------------- waiting line */
 
-struct line {
+struct waiting_line {
     uint64_t timed; /* capacity of the clients ahead */
     size_t n;
 };
@@ -183,9 +187,10 @@ static void leave_line(struct gsv_client_usage *usage)
 }
 
 /* The clients ahead of this one, all if it has no place. Drops those that did not return. */
-static struct line line_ahead(struct gsv_batcher *batcher, const struct gsv_client_usage *usage)
+static struct waiting_line line_ahead(struct gsv_batcher *batcher,
+                                      const struct gsv_client_usage *usage)
 {
-    struct line ahead = { 0 };
+    struct waiting_line ahead = { 0 };
     struct gsv_link *link = batcher->waiting.after;
 
     while (link != &batcher->waiting && link != &usage->waiting) {
@@ -278,7 +283,7 @@ static gpuserve_status check_large(struct gsv_batcher *batcher,
                                    gpuserve_error *error)
 {
     struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
-    const struct line ahead = line_ahead(batcher, usage);
+    const struct waiting_line ahead = line_ahead(batcher, usage);
     const uint64_t wanted = held(batcher, bound) + ahead.timed + reservation->timed;
 
     if (batcher->n_reserved + ahead.n < TIMED_SHARE || wanted <= limit)
