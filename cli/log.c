@@ -49,13 +49,13 @@ static void tell_left_out(void)
 static void print_now(const char *head, const char *format, va_list arguments)
 {
     char line[PIPE_BUF];
-    const size_t room = sizeof(line) - 1; /* space for the newline */
-    const int at = snprintf(line, room, "%s", head);
-    const int n = vsnprintf(line + at, room - (size_t)at, format, arguments);
+    const size_t capacity = sizeof(line) - 1; /* space for the newline */
+    const int at = snprintf(line, capacity, "%s", head);
+    const int n = vsnprintf(line + at, capacity - (size_t)at, format, arguments);
     size_t size = (size_t)at + (n > 0 ? (size_t)n : 0);
 
-    if (size > room - 1)
-        size = room - 1;
+    if (size > capacity - 1)
+        size = capacity - 1;
     line[size++] = '\n';
     pthread_mutex_lock(&lock);
     if (n_left_out > 0)

@@ -17,6 +17,8 @@ SOURCES = (".c", ".h", ".cpp", ".cu", ".cuh")
 EVERYWHERE = ("lib/", "kernels/", "cli/")
 RUNTIME = ("lib/runtime/", "lib/model/")
 HTTP = ("lib/http/",)
+PLAIN = ("lib/base/", "lib/runtime/", "lib/text/", "lib/http/", "cli/")
+NO_TEXT = ("lib/base/", "lib/runtime/", "lib/http/", "cli/") # in lib/text a piece is a subword token, as in SentencePiece
 # word: (where, what to use)
 WORDS = {
     "seat": (EVERYWHERE, "slot"), "seats": (EVERYWHERE, "slots"),
@@ -31,21 +33,31 @@ WORDS = {
     "rerun": (EVERYWHERE, "retry"), "reruns": (EVERYWHERE, "retries"),
     "face": (EVERYWHERE, "model_info"), "faces": (EVERYWHERE, "model_infos"),
     "opening": (EVERYWHERE, "load_options"),
-    "park": (EVERYWHERE, "offload"), "parked": (EVERYWHERE, "offloaded"),
+    "park": (EVERYWHERE, "offload"), "parked": (EVERYWHERE, "offloaded"), "unpark": (EVERYWHERE, "restore"),
     "crew": (EVERYWHERE, "worker_threads"), "team": (EVERYWHERE, "thread_pool"),
     "guard": (EVERYWHERE, "event_loop, watchdog or fork_check"),
     "tally": (EVERYWHERE, "stats"), "account": (EVERYWHERE, "usage"),
     "beat": (EVERYWHERE, "heartbeat"),
     "patience": (EVERYWHERE, "backpressure"), "aside": (EVERYWHERE, "offloaded"),
     "members": (EVERYWHERE, "fields"),
+    "piece": (NO_TEXT, "chunk"), "pieces": (NO_TEXT, "chunks"),
+    "place": (PLAIN, "position, index, link or address"), "places": (PLAIN, "positions, indices or addresses"),
+    "room": (PLAIN, "capacity or free bytes"), "mark": (PLAIN, "flag, key or delimiter"), "marks": (PLAIN, "flags"),
+    "beside": (PLAIN, "adjacent or concurrent"),
     "truth": (EVERYWHERE, "bool"), "lent": (EVERYWHERE, "borrowed"),
 }
-# Words that only count as the first or last part of a longer name.
+# Words that count in a longer name except after `at`, and as a name by themselves in PLAIN.
 PREFIXES = {"most": "max", "least": "min"}
 # identifier: why it stays
 ALLOWED = {
     "lock_guard": "the C++ standard library's",
     "GSV_LINK_BOARD": "NVML: two GPUs of one board",
+    "GSV_REGEX_MARK": "Unicode: category M, the combining marks",
+    "is_mark": "Unicode: a combining mark", "put_marks": "Unicode: combining marks",
+    "find_end_of_marks": "Unicode: combining marks", "sort_marks": "Unicode: combining marks in canonical order",
+    "skip_byte_order_mark": "Unicode: U+FEFF at the start of a file",
+    "check_byte_order_mark": "Unicode: U+FEFF at the start of a file",
+    "with_pieces": "llama.cpp: a field of POST /tokenize", "place_children": "a verb: give the children of a trie node their base",
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*|\n', re.S)
 PUBLIC = re.compile(r"^(gpuserve_|GPUSERVE_)")
@@ -61,7 +73,7 @@ def word_of(name, path):
         if path.startswith(where):
             return part, use
     for i, part in enumerate(parts):
-        if part in PREFIXES and len(parts) > 1 and parts[max(i - 1, 0)] != "at":
+        if part in PREFIXES and (len(parts) > 1 or path.startswith(PLAIN)) and parts[max(i - 1, 0)] != "at":
             return part, PREFIXES[part]
     return None
 

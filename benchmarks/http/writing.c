@@ -3,7 +3,7 @@
  *
  * Prints a JSON object with output bytes per second. bench.py runs it once per round.
  */
-#include "lib/http/core/buffer.h"
+#include "lib/http/core/json_write.h"
 
 #include <math.h>
 #include <stdio.h>

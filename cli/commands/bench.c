@@ -165,7 +165,7 @@ static json_t *latency_facts(const struct bench *bench)
 static int make_texts(struct bench *bench, const char *name)
 {
     const size_t limit = gpuserve_model_max_tokens(bench->model);
-    const size_t most = limit && limit < W_TOKENS ? limit : W_TOKENS;
+    const size_t max_length = limit && limit < W_TOKENS ? limit : W_TOKENS;
     uint64_t random = 1;
     int result = CLI_OK;
     char *end;
@@ -180,13 +180,13 @@ static int make_texts(struct bench *bench, const char *name)
     if (strcmp(name, "W2") == 0) {
         for (size_t i = 0; i < W2_TEXTS && result == CLI_OK; i++)
             result = cli_bench_add_made(&bench->texts, bench->model,
-                                        cli_bench_length(&random, most), &random);
+                                        cli_bench_length(&random, max_length), &random);
         return result;
     }
     if (strcmp(name, "W3") != 0)
         return cli_usage("unknown workload \"%s\"", name);
     for (size_t i = 0; i < W3_TEXTS && result == CLI_OK; i++)
-        result = cli_bench_add_made(&bench->texts, bench->model, most, &random);
+        result = cli_bench_add_made(&bench->texts, bench->model, max_length, &random);
     return result;
 }
 

@@ -55,14 +55,14 @@ static double uniform(uint64_t *state)
     return (double)((next_random(state) >> 11) + 1) * 0x1p-53;
 }
 
-size_t cli_bench_length(uint64_t *random, size_t most)
+size_t cli_bench_length(uint64_t *random, size_t max_length)
 {
     const double radius = sqrt(-2 * log(uniform(random)));
     const double normal = radius * cos(2 * 3.14159265358979323846 * uniform(random));
     const double length = exp(MU + SIGMA * normal);
 
-    if (length >= (double)most)
-        return most;
+    if (length >= (double)max_length)
+        return max_length;
     return length < SHORTEST ? SHORTEST : (size_t)length;
 }
 

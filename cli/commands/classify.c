@@ -26,17 +26,17 @@ static void find_best(size_t *order, size_t n_labels, size_t n, const float *sco
 {
     for (size_t i = 0; i < n_labels; i++)
         order[i] = i;
-    for (size_t place = 0; place < n; place++) {
-        size_t best = place;
+    for (size_t rank = 0; rank < n; rank++) {
+        size_t best = rank;
 
-        for (size_t i = place + 1; i < n_labels; i++) {
+        for (size_t i = rank + 1; i < n_labels; i++) {
             if (scores[order[i]] > scores[order[best]])
                 best = i;
         }
         const size_t label = order[best];
-        for (; best > place; best--)
+        for (; best > rank; best--)
             order[best] = order[best - 1];
-        order[place] = label;
+        order[rank] = label;
     }
 }
 

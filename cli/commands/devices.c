@@ -74,7 +74,7 @@ static void print_device(const json_t *device)
         put_bytes(held, sizeof(held), json_number_value(json_object_get(process, "memory_bytes")));
         printf("%-8s process %lld %s, %s%s\n", "",
                (long long)json_integer_value(json_object_get(process, "pid")),
-               name[0] ? name : "(not of this namespace)", held,
+               name[0] ? name : "(outside this PID namespace)", held,
                json_is_true(json_object_get(process, "gpuserve")) ? ", with gpuserve" : "");
     }
 }

@@ -102,7 +102,7 @@ static void print_tables(const json_t *profile)
            real_of(profile, "peak_gflops"),
            strcmp(text_of(profile, "timing"), "operations") == 0
                ? "of each operation"
-               : "what a batch takes less without the stage");
+               : "difference of batch times with and without the stage");
     json_object_foreach((json_t *)memory, purpose, bytes)
         printf("  %.*s %.1f", (int)(strlen(purpose) - strlen("_bytes")), purpose,
                json_number_value(bytes) / (1 << 20));

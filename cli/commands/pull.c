@@ -61,7 +61,7 @@ static int list_files(struct pull_list *list, struct pull_http *http, const char
     return result;
 }
 
-static int check_room(const struct pull_cache *cache, const struct pull_list *list)
+static int check_free_space(const struct pull_cache *cache, const struct pull_list *list)
 {
     struct statvfs fs;
 
@@ -99,7 +99,7 @@ static int pull(struct pull_http *http, const struct pull_cache *cache, const ch
         job.commit = list.commit;
         result = cli_make_folders(folder);
         if (result == CLI_OK)
-            result = check_room(cache, &list);
+            result = check_free_space(cache, &list);
         if (result == CLI_OK)
             result = fetch_all(&job, &list);
         /* The ref is written last, so it always names a complete snapshot. */

@@ -229,7 +229,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
     clock_gettime(CLOCK_MONOTONIC, &begin);
     if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
-        cli_warn("%u s are over: the server cancels the unanswered requests", drain_s);
+        cli_warn("%u s have passed: the server cancels the unanswered requests", drain_s);
     clock_gettime(CLOCK_MONOTONIC, &end);
     return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
 }

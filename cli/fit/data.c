@@ -154,7 +154,7 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
                          const struct cli_list *names)
 {
     char **before = cli_alloc(labels->n, sizeof(*before));
-    int32_t *places = cli_alloc(labels->n, sizeof(*places));
+    int32_t *sorted_ids = cli_alloc(labels->n, sizeof(*sorted_ids));
     bool numbers = true;
 
     memcpy(before, labels->given, labels->n * sizeof(*before));
@@ -162,15 +162,15 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
         numbers = numbers && is_integer(labels->given[i]);
     qsort(labels->given, labels->n, sizeof(*labels->given), numbers ? by_number : by_bytes);
     for (size_t i = 0; i < labels->n; i++) {
-        places[i] = (int32_t)index_of(labels->given, labels->n, before[i], strlen(before[i]));
+        sorted_ids[i] = (int32_t)index_of(labels->given, labels->n, before[i], strlen(before[i]));
         labels->names[i] = labels->given[i];
     }
     for (size_t s = 0; s < n_sets; s++) {
         for (size_t i = 0; i < sets[s]->n; i++)
-            sets[s]->labels[i] = places[sets[s]->labels[i]];
+            sets[s]->labels[i] = sorted_ids[sets[s]->labels[i]];
     }
     free(before);
-    free(places);
+    free(sorted_ids);
     return rename_labels(labels, names);
 }
 
@@ -201,10 +201,10 @@ void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64
     size_t size;
 
     for (size_t i = 0; i < from->n; i++) {
-        const double place = (double)(text_hash(from, i, seed) >> 11) * 0x1p-53;
+        const double fraction = (double)(text_hash(from, i, seed) >> 11) * 0x1p-53;
         const char *text = text_of(from, i, &size);
 
-        add_text(place < part ? to : &kept, text, size, from->labels[i]);
+        add_text(fraction < part ? to : &kept, text, size, from->labels[i]);
     }
     cli_fit_set_free(from);
     *from = kept;

@@ -33,11 +33,11 @@ static void add_scaled(double *a, double scale, const double *b, size_t n)
 
 static double largest(const double *a, size_t n)
 {
-    double most = 0;
+    double max = 0;
 
     for (size_t i = 0; i < n; i++)
-        most = fmax(most, fabs(a[i]));
-    return most;
+        max = fmax(max, fabs(a[i]));
+    return max;
 }
 
 struct minimize_search {

@@ -33,17 +33,17 @@ static double dot_mixed(const double *w, const float *x, size_t n)
  * that exp() does not overflow. */
 static double softmax(double *scores, size_t n)
 {
-    double most = scores[0], sum = 0;
+    double max_score = scores[0], sum = 0;
 
     for (size_t k = 1; k < n; k++)
-        most = fmax(most, scores[k]);
+        max_score = fmax(max_score, scores[k]);
     for (size_t k = 0; k < n; k++) {
-        scores[k] = exp(scores[k] - most);
+        scores[k] = exp(scores[k] - max_score);
         sum += scores[k];
     }
     for (size_t k = 0; k < n; k++)
         scores[k] /= sum;
-    return log(sum) + most;
+    return log(sum) + max_score;
 }
 
 /* Mean loss plus penalty, and its gradient, at x = weights then biases. */

@@ -11,15 +11,15 @@
 #include <string.h>
 
 /* State of the scan. A quote opens a field only as its first byte, as in Python's csv module. */
-enum place { FIELD_BEGIN, PLAIN, QUOTED, QUOTE_IN_QUOTED };
+enum state { FIELD_BEGIN, PLAIN, QUOTED, QUOTE_IN_QUOTED };
 
-static enum place step(enum place place, char c)
+static enum state step(enum state state, char c)
 {
-    if (place == QUOTED)
+    if (state == QUOTED)
         return c == '"' ? QUOTE_IN_QUOTED : QUOTED;
-    if (c == '"' && place == FIELD_BEGIN)
+    if (c == '"' && state == FIELD_BEGIN)
         return QUOTED;
-    if (c == '"' && place == QUOTE_IN_QUOTED)
+    if (c == '"' && state == QUOTE_IN_QUOTED)
         return QUOTED; /* a doubled quote is one quote */
     return c == ',' ? FIELD_BEGIN : PLAIN;
 }
@@ -46,23 +46,23 @@ struct csv_row {
 /* 1, 0 at the end of the file, -1 after a message. The row stays in the window. */
 static int find_row(struct cli_reader *reader, struct csv_row *row)
 {
-    enum place place = FIELD_BEGIN;
+    enum state state = FIELD_BEGIN;
     int have;
 
     memset(row, 0, sizeof(*row));
     for (; (have = have_byte(reader, row->size)) > 0; row->size++) {
         const char c = reader->bytes[reader->begin + row->size];
 
-        if (place != QUOTED && (c == '\n' || c == '\r')) {
+        if (state != QUOTED && (c == '\n' || c == '\r')) {
             row->ending = 1;
             if (c == '\r' && (have = have_byte(reader, row->size + 1)) > 0)
                 row->ending += reader->bytes[reader->begin + row->size + 1] == '\n';
             return have < 0 ? -1 : 1;
         }
         row->n_lines += c == '\n';
-        place = step(place, c);
+        state = step(state, c);
     }
-    if (have == 0 && place == QUOTED) {
+    if (have == 0 && state == QUOTED) {
         cli_fail("%s: line %llu: a quoted field has no closing quote", reader->name,
                  (unsigned long long)reader->line);
         return -1;
@@ -72,27 +72,27 @@ static int find_row(struct cli_reader *reader, struct csv_row *row)
 
 static int cut_fields(struct cli_csv *csv, char *row, size_t size, const char *file)
 {
-    enum place place = FIELD_BEGIN;
+    enum state state = FIELD_BEGIN;
     char *out = row, *field = row;
 
     csv->n_fields = 0;
     for (size_t i = 0; i <= size; i++) {
-        const bool ends = i == size || (row[i] == ',' && place != QUOTED);
+        const bool ends = i == size || (row[i] == ',' && state != QUOTED);
 
         if (ends) {
             if (csv->n_fields == CLI_CSV_COLUMNS)
                 return cli_fail("%s: line %llu: more than %d columns", file,
                                 (unsigned long long)csv->line, CLI_CSV_COLUMNS);
             csv->fields[csv->n_fields++] = (struct cli_field){ field, (size_t)(out - field) };
-            place = FIELD_BEGIN;
+            state = FIELD_BEGIN;
             field = out = row + i + 1;
             continue;
         }
-        const enum place next = step(place, row[i]);
+        const enum state next = step(state, row[i]);
         /* Skips the opening and the closing quote. */
-        if (!(row[i] == '"' && (place == QUOTED || (place == FIELD_BEGIN && next == QUOTED))))
+        if (!(row[i] == '"' && (state == QUOTED || (state == FIELD_BEGIN && next == QUOTED))))
             *out++ = row[i];
-        place = next;
+        state = next;
     }
     return CLI_OK;
 }

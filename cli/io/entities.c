@@ -72,7 +72,7 @@ static int fail_here(const struct tagger *tagger, const gpuserve_error *error)
     return CLI_FAILED;
 }
 
-static void make_room(struct chunk *chunk, size_t n_tokens)
+static void reserve_tokens(struct chunk *chunk, size_t n_tokens)
 {
     size_t capacity = chunk->capacity;
 
@@ -105,7 +105,7 @@ static int add_text(struct tagger *tagger, const struct cli_record *record)
 
     options.max_tokens = (uint32_t)tagger->max_tokens;
     options.truncation = tagger->args->truncate;
-    make_room(chunk, begin + tagger->max_tokens);
+    reserve_tokens(chunk, begin + tagger->max_tokens);
     if (gpuserve_tokenize(tagger->model, record->text, record->text_size, chunk->ids + begin,
                           chunk->spans + begin, tagger->max_tokens, &n, &options,
                           &error) != GPUSERVE_OK)
@@ -254,8 +254,8 @@ static int write_entities(struct tagger *tagger, size_t i)
     size_t n = 0;
     int result = CLI_OK;
 
-    if (gpuserve_entities(tagger->model, chunk->scores + first * tagger->n_labels, r.spans,
-                          r.n_tokens, tagger->aggregation, chunk->entities, &n,
+    if (gpuserve_entities(tagger->model, chunk->scores + first * tagger->n_labels, tagger->n_labels,
+                          r.spans, r.n_tokens, tagger->aggregation, chunk->entities, &n,
                           &error) != GPUSERVE_OK)
         return fail_chunk(tagger, &error);
     fputs("{\"entities\":[", tagger->output->stream);

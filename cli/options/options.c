@@ -145,7 +145,7 @@ static bool take_bool(const struct cli_tei_name *tei, const char *value, const c
 static int set_number(const struct cli_option *option, const char *text, void *field)
 {
     char *end;
-    const double least = option->kind == OPTION_COUNT ? 1 : 0;
+    const double minimum = option->kind == OPTION_COUNT ? 1 : 0;
     double number;
 
     errno = 0;
@@ -153,8 +153,8 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     if (end == text || *end || errno || isnan(number) ||
         (option->kind != OPTION_REAL && number != floor(number)))
         return cli_usage("--%s: \"%s\" is not a number", option->name, text);
-    if (number < least || number > option->maximum)
-        return cli_usage("--%s: %s is outside %g to %.10g", option->name, text, least,
+    if (number < minimum || number > option->maximum)
+        return cli_usage("--%s: %s is outside %g to %.10g", option->name, text, minimum,
                          option->maximum);
     if (option->kind == OPTION_PORT)
         *(uint32_t *)field = (uint32_t)number + 1;

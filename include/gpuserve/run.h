@@ -106,15 +106,20 @@ typedef struct gpuserve_entity {
 /**
  * Find the entities of one text, including those of the label "O", which the caller may skip.
  *
- * @param scores    [n_tokens, gpuserve_model_label_count()], the output of the job.
+ * @param scores    [n_tokens, n_labels], the output of the job.
+ * @param n_labels  Columns of `scores`: gpuserve_model_label_count() when the scores were computed.
+ *                  It must be the model's present number of labels, which a swap can change.
  * @param spans     [n_tokens] from gpuserve_tokenize(); special tokens are in no entity.
  * @param entities  Receives the entities in text order; capacity n_tokens.
- * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID,
+ *         GPUSERVE_E_MISMATCH   the model has another number of labels than `n_labels`: compute the
+ *                               scores again
  *
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_entities(gpuserve_model *model, const float *scores, const gpuserve_span *spans,
+gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
+                  const gpuserve_span *spans,
                   size_t n_tokens, uint32_t aggregation, gpuserve_entity *entities,
                   size_t *n_entities, gpuserve_error *error);
 

@@ -63,7 +63,8 @@ typedef enum gpuserve_status {
     GPUSERVE_E_NUMERIC = 14,    /**< the result of this item is NaN or infinite; the others are
                                      valid */
     GPUSERVE_E_INTERNAL = 15,   /**< a bug in gpuserve: please report it */
-    GPUSERVE_E_MISMATCH = 16    /**< the model's fingerprint differs from the expected one */
+    GPUSERVE_E_MISMATCH = 16    /**< the model is not the expected one: another fingerprint, or
+                                      another number of labels */
 } gpuserve_status;
 
 /** Capacity of each text in gpuserve_error in bytes, including the terminating NUL. */
@@ -144,7 +145,9 @@ typedef enum gpuserve_lost_policy {
  * @param cause   Why the device was lost. Borrowed.
  *
  * Thread-safety: called from a library thread, one call at a time per model. It must not block
- * and must not close the model.
+ * and must not close the model. A swap does not wait for a call in progress: a call about the old
+ * device can end after gpuserve_model_swap() has returned, so `user` must stay valid until
+ * gpuserve_model_close() returns, also if the swap sets another callback.
  */
 typedef void (*gpuserve_lost_fn)(void *user, gpuserve_status status, const char *device,
                                  const gpuserve_error *cause);

@@ -43,9 +43,9 @@ static inline size_t gsv_round_up(size_t size, size_t to)
 }
 
 /* Relocates a pointer into memory that moved from `from` to `to`. NULL stays NULL. */
-static inline void *gsv_moved(const void *place, const void *from, void *to)
+static inline void *gsv_moved(const void *pointer, const void *from, void *to)
 {
-    return place ? (char *)to + ((uintptr_t)place - (uintptr_t)from) : (void *)0;
+    return pointer ? (char *)to + ((uintptr_t)pointer - (uintptr_t)from) : (void *)0;
 }
 
 /* Zeroed memory for n objects of `size` bytes. n may be 0. NULL if out of memory or on overflow. */

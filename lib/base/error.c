@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool has_room(const gpuserve_error *error)
+static bool is_valid(const gpuserve_error *error)
 {
     return error && error->struct_size >= sizeof(*error);
 }
@@ -42,7 +42,7 @@ gpuserve_status gsv_fail(gpuserve_error *error, gpuserve_status status, const ch
 {
     va_list args;
 
-    if (!has_room(error))
+    if (!is_valid(error))
         return status;
     error->status = (int32_t)status;
     error->retry_after_ms = 0;
@@ -58,7 +58,7 @@ gpuserve_status gsv_hint(gpuserve_error *error, gpuserve_status status, const ch
 {
     va_list args;
 
-    if (!has_room(error))
+    if (!is_valid(error))
         return status;
     va_start(args, format);
     vsnprintf(error->hint, sizeof(error->hint), format, args);
@@ -73,7 +73,7 @@ gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const
     char joined[2 * GPUSERVE_ERROR_TEXT_BYTES + 4];
     va_list args;
 
-    if (!has_room(error))
+    if (!is_valid(error))
         return status;
     va_start(args, format);
     vsnprintf(where, sizeof(where), format, args);
@@ -87,7 +87,7 @@ gpuserve_status gsv_fail_in(gpuserve_error *error, gpuserve_status status, const
 
 gpuserve_status gsv_retry_after(gpuserve_error *error, gpuserve_status status, uint32_t ms)
 {
-    if (!has_room(error))
+    if (!is_valid(error))
         return status;
     error->status = (int32_t)status;
     error->retry_after_ms = ms;
@@ -98,7 +98,7 @@ void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from)
 {
     uint32_t size;
 
-    if (!has_room(to) || !from)
+    if (!is_valid(to) || !from)
         return;
     size = to->struct_size;
     *to = *from;

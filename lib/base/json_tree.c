@@ -26,7 +26,7 @@ struct tree_reader {
     struct gsv_json_reader text;
     struct gsv_json_value *values; /* the next free one */
     size_t n_values;               /* free values left */
-    struct gsv_json_value **places;
+    struct gsv_json_value **pointers;
     char *bytes;
     gpuserve_error *error;
 };
@@ -212,14 +212,14 @@ static gpuserve_status close_container(struct tree_reader *r, struct gsv_json_va
 {
     const bool is_object = value->kind == GSV_JSON_OBJECT;
 
-    value->is.fields = r->places;
+    value->is.fields = r->pointers;
     for (size_t i = 0; first; i++, first = first->next)
         value->is.fields[i] = first;
-    r->places += value->n;
+    r->pointers += value->n;
     if (!is_object || value->n == 0)
         return GPUSERVE_OK;
-    value->sorted = r->places;
-    r->places += value->n;
+    value->sorted = r->pointers;
+    r->pointers += value->n;
     memcpy(value->sorted, value->is.fields, value->n * sizeof(*value->sorted));
     qsort(value->sorted, value->n, sizeof(*value->sorted), compare_keys);
     for (size_t i = 1; i < value->n; i++)
@@ -320,8 +320,8 @@ gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, si
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %zu JSON values", name,
                         r.n_values);
     r.values = block;
-    r.places = (struct gsv_json_value **)(void *)(r.values + r.n_values);
-    r.bytes = (char *)(r.places + 2 * r.n_values);
+    r.pointers = (struct gsv_json_value **)(void *)(r.values + r.n_values);
+    r.bytes = (char *)(r.pointers + 2 * r.n_values);
     st = read_root(&r, root); /* *root is the first value, at the start of the block */
     if (st != GPUSERVE_OK) {
         *root = NULL;

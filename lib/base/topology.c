@@ -172,16 +172,16 @@ void gsv_topology_reset(struct gsv_topology *topology)
 
 int32_t gsv_topology_group(const struct gsv_topology *topology, int32_t i, int32_t n)
 {
-    int64_t all = 0, place;
+    int64_t all = 0, cpu_index;
     int32_t group = 0;
 
     for (int32_t j = 0; j < topology->n; j++)
         all += count(&topology->groups[j]);
     if (all == 0 || n < 1)
         return 0;
-    place = (int64_t)(i % n) * all / n; /* index of the worker's CPU, counted over all groups */
-    while (place >= count(&topology->groups[group]))
-        place -= count(&topology->groups[group++]);
+    cpu_index = (int64_t)(i % n) * all / n; /* index of the worker's CPU, counted over all groups */
+    while (cpu_index >= count(&topology->groups[group]))
+        cpu_index -= count(&topology->groups[group++]);
     return group;
 }
 

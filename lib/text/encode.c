@@ -130,13 +130,13 @@ static void put_words(struct gsv_sink *sink, size_t begin, size_t end)
     }
     for (size_t i = 0; i < words->n && !sink->done; i++) {
         const struct gsv_char c = words->at[i];
-        const uint8_t marks = words->marks[i];
+        const uint8_t flags = words->flags[i];
 
-        if (marks & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
+        if (flags & (GSV_CUT_BEFORE | GSV_CUT_DROPPED))
             gsv_sink_word(sink);
-        if (marks & GSV_CUT_PREFIXED)
+        if (flags & GSV_CUT_PREFIXED)
             gsv_sink_char(sink, words->space, c.begin, c.end);
-        if (!(marks & GSV_CUT_DROPPED))
+        if (!(flags & GSV_CUT_DROPPED))
             gsv_sink_char(sink, c.c == ' ' ? words->space : c.c, c.begin, c.end);
     }
     gsv_sink_word(sink);

@@ -18,7 +18,8 @@
 #include <string.h>
 
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
-                                   const struct gsv_tokenizer_place *place, gpuserve_error *error)
+                                   const struct gsv_tokenizer_settings *settings,
+                                   gpuserve_error *error)
 {
     static _Atomic uint64_t loaded; /* serial numbers identify the owner of a word cache */
     struct gsv_tokenizer *t = gsv_alloc_array(1, sizeof(*t));
@@ -28,8 +29,8 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
     if (!t)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     t->serial = atomic_fetch_add(&loaded, 1) + 1;
-    t->lowers = place && place->do_lower_case;
-    status = gsv_tokenizer_read_files(t, dir, place ? place->folder : NULL, error);
+    t->lowers = settings && settings->do_lower_case;
+    status = gsv_tokenizer_read_files(t, dir, settings ? settings->folder : NULL, error);
     if (status == GPUSERVE_OK)
         *tokenizer = t;
     else

@@ -34,16 +34,17 @@ struct gsv_encode_options {
 };
 
 /* Tokenizer settings from other files of the model directory. All zero: no settings. */
-struct gsv_tokenizer_place {
+struct gsv_tokenizer_settings {
     const char *folder; /* searched first, then the directory itself; NULL: only the directory */
     bool do_lower_case; /* Unicode-lowercase texts before any other step */
 };
 
 /* Load the tokenizer of a model directory: from tokenizer.json, else from vocab.txt, vocab.json
  * with merges.txt, or sentencepiece.bpe.model. tokenizer_config.json is read too; the older formats
- * also read special_tokens_map.json and added_tokens.json. `place` may be NULL. */
+ * also read special_tokens_map.json and added_tokens.json. `settings` may be NULL. */
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
-                                   const struct gsv_tokenizer_place *place, gpuserve_error *error);
+                                   const struct gsv_tokenizer_settings *settings,
+                                   gpuserve_error *error);
 void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer);
 
 /* Encode a text or a pair; `pair` may be NULL. Text that is not UTF-8 returns GPUSERVE_E_INVALID,

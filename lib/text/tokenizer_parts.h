@@ -41,7 +41,7 @@ struct gsv_tokenizer {
     struct gsv_decoder decoder;
     struct gsv_trim *trims; /* [vocab.n_ids] if trim_offsets is set; NULL: no token is trimmed */
     bool truncate_left;
-    bool lowers; /* Unicode-lowercase the text first; from gsv_tokenizer_place.do_lower_case */
+    bool lowers; /* Unicode-lowercase the text first; from gsv_tokenizer_settings.do_lower_case */
     bool scans;  /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of one-character ASCII words, by character */
@@ -91,7 +91,7 @@ gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *tokenizer,
                                        const struct gsv_text_file *model,
                                        const struct gsv_vocab_files *files, gpuserve_error *error);
 /* Read and finish a tokenizer from whichever files the directory has; `folder` as in struct
- * gsv_tokenizer_place. */
+ * gsv_tokenizer_settings. */
 gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *tokenizer, const struct gsv_dir *dir,
                                          const char *folder, gpuserve_error *error);
 /* Build the derived tables after all parts are read. */

@@ -770,6 +770,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_entities": (c_int, [
         c_void_p,
         c_void_p,
+        c_size_t,
         c_void_p,
         c_size_t,
         c_uint32,

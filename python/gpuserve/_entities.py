@@ -33,7 +33,8 @@ class TokenLabels(NamedTuple):
     scores: Floats
 
 
-def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: int) -> List[TokenLabels]:
+def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: int,
+                 client: int) -> List[TokenLabels]:
     """The token labels of each text."""
     view = model._view
     if "token_labels" not in view.facts.get("tasks", ()):
@@ -47,7 +48,7 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
         scores = np.empty((sum(len(one.ids) for one in tokens), len(view.labels)), dtype=np.float32)
         offsets = np.zeros(len(tokens) + 1, dtype=np.uint64)
         job = Call.of_ids([cast(Sequence[int], one.ids) for one in tokens], scores, task=_abi.TASK_TOKEN_LABELS,
-                           score=score, token_offsets=_texts.address(offsets))
+                           score=score, client=client, token_offsets=_texts.address(offsets))
         patiently(model, lambda: model._guarded(lambda: run(model, job, i), view))
         found += [TokenLabels(*one, scores[int(first):int(last)].copy())
                   for one, first, last in zip(tokens, offsets, offsets[1:])]
@@ -75,8 +76,8 @@ def _read(model: "Handle", encoded: bytes, found: TokenLabels, aggregation: int,
     scores = np.ascontiguousarray(found.scores)
     given = (_abi.Entity * max(len(ids), 1))()
     n = c_size_t()
-    call(library.gpuserve_entities, handle, _texts.address(scores), _texts.address(spans), len(ids), aggregation,
-         given, byref(n))
+    call(library.gpuserve_entities, handle, _texts.address(scores), scores.shape[1], _texts.address(spans), len(ids),
+         aggregation, given, byref(n))
     made: List[Entity] = []
     for one in given[:n.value]:
         name = library.gpuserve_entity_name(handle, byref(one), aggregation).decode()

@@ -240,25 +240,29 @@ class Model(Handle):
                 yield made.output
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
-                   truncate_dim: Optional[int] = None) -> Floats:
+                   truncate_dim: Optional[int] = None, client: int = 0) -> Floats:
         """Embed lists of token ids, special tokens included, as :meth:`tokenize` returns them.
 
-        A list over the model's limit is an error, never cut.
+        A list over the model's limit is an error, never cut. ``client`` as for :meth:`encode`.
         """
+        caller = number(client, "client", 64)
         view = self._view
         lists = list(ids)
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         output = np.empty((len(lists), shape["dimensions"] or view.dim), dtype=np.float32)
         if lists:
-            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, **shape)
+            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, client=caller, **shape)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
         return output
 
-    def encode_sparse(self, inputs: Union[str, Iterable[str]]) -> Union[Sparse, List[Sparse]]:
+    def encode_sparse(self, inputs: Union[str, Iterable[str]], *,
+                      client: int = 0) -> Union[Sparse, List[Sparse]]:
         """Sparse vectors of a masked language model (SPLADE): one weight per vocabulary entry.
 
-        Only the positive weights, in ascending token id order: :class:`Sparse`.
+        Only the positive weights, in ascending token id order: :class:`Sparse`. ``client`` as for
+        :meth:`encode`.
         """
+        caller = number(client, "client", 64)
         view = self._view
         if not view.sparse_dim:
             raise UnsupportedError("this model makes no sparse vectors: it is not a masked language model")
@@ -268,7 +272,7 @@ class Model(Handle):
         found: List[Sparse] = []
         for i in range(0, len(texts), SPARSE_TEXTS):
             part = texts[i:i + SPARSE_TEXTS]
-            one = Call(part, rows[:len(part)], first=i, task=_abi.TASK_SPARSE)
+            one = Call(part, rows[:len(part)], first=i, task=_abi.TASK_SPARSE, client=caller)
             patiently(self, lambda: self._guarded(lambda: run(self, one, i), view))
             found += [compact(self._library, row) for row in rows[:len(part)]]
         return found[0] if alone else found
@@ -328,23 +332,29 @@ class Model(Handle):
         return [arguments.labelled(self.labels, row, top_k) for row in scores]
 
     def label_tokens(self, inputs: Union[str, Iterable[str]], *, score: str = "default",
-                     truncation: str = "default") -> Union[TokenLabels, List[TokenLabels]]:
-        """Scores of every label for each token, of a token classifier: :class:`TokenLabels`."""
+                     truncation: str = "default",
+                     client: int = 0) -> Union[TokenLabels, List[TokenLabels]]:
+        """Scores of every label for each token, of a token classifier: :class:`TokenLabels`.
+
+        ``client`` as for :meth:`encode`.
+        """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         found = label_tokens(self, texts, arguments.named(arguments.SCORES, score, "score"),
-                             arguments.named(arguments.TRUNCATIONS, truncation, "truncation"))
+                             arguments.named(arguments.TRUNCATIONS, truncation, "truncation"),
+                             number(client, "client", 64))
         return found[0] if alone else found
 
     def entities(self, inputs: Union[str, Iterable[str]], *, aggregation_strategy: str = "simple",
                  ignore_labels: Sequence[str] = ("O",),
-                 truncation: str = "default") -> Union[List[Entity], List[List[Entity]]]:
+                 truncation: str = "default", client: int = 0) -> Union[List[Entity], List[List[Entity]]]:
         """Entities of each text from a token classifier, as in a ``transformers`` pipeline.
 
         Args:
             aggregation_strategy: ``"simple"``: adjacent tokens of one kind form one entity; ``"none"``:
                 every token with its label.
             ignore_labels: labels that are not entities.
+            client: as for :meth:`encode`.
 
         Returns:
             For each text a list of ``{"entity_group", "score", "word", "start", "end"}``, with offsets
@@ -352,7 +362,7 @@ class Model(Handle):
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
-        labelled = cast(List[TokenLabels], self.label_tokens(texts, truncation=truncation))
+        labelled = cast(List[TokenLabels], self.label_tokens(texts, truncation=truncation, client=client))
         found = [entities(self, text, one, aggregation_strategy, ignore_labels)
                  for text, one in zip(texts, labelled)]
         return found[0] if alone else found

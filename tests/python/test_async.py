@@ -2,12 +2,13 @@
 """Asynchronous calls: futures, asyncio, cancellation, closing with work in flight."""
 import asyncio
 import concurrent.futures
+import os
 import threading
 
 import numpy as np
 
 import gpuserve
-from common import Case, main, model
+from common import ROOT, Case, main, model
 from gpuserve import Model
 
 TEXTS = [f"text number {i}" for i in range(200)]
@@ -113,6 +114,17 @@ class Asynchronous(Case):
         self.assertTrue((self.model.encode(TEXTS[0], client=7) == want[0]).all())
         self.assertTrue((next(self.model.encode_stream(TEXTS, client=7)) == want).all())
         self.assertEqual(len(self.model.rank("a", TEXTS[:3], client=7)), 3)
+        ids = [self.model.tokenize(TEXTS[0]).ids]
+        self.assertTrue((self.model.encode_ids(ids, client=7) == want[:1]).all())
+        tokens = os.path.join(ROOT, "tests", "data", "models", "bert-tokens")
+        for path, calls in ((model("splade-tiny"), ("encode_sparse",)), (tokens, ("label_tokens", "entities"))):
+            with Model(path) as other:
+                for call in calls:
+                    self.assertEqual(str(getattr(other, call)("w1 w2", client=7)), str(getattr(other, call)("w1 w2")))
+                    with self.assertRaises(gpuserve.errors.InvalidError):
+                        getattr(other, call)("a", client=-1)
+        with self.assertRaises(gpuserve.errors.InvalidError):
+            self.model.encode_ids(ids, client=2**64)
         for wrong, error in ((-1, gpuserve.errors.InvalidError), (2**64, gpuserve.errors.InvalidError), ("a", TypeError)):
             for call in (self.model.encode, self.model.submit):
                 with self.assertRaises(error):

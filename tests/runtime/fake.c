@@ -55,10 +55,11 @@ static int32_t id_of(const char *word, size_t length)
 }
 
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
-                                   const struct gsv_tokenizer_place *place, gpuserve_error *error)
+                                   const struct gsv_tokenizer_settings *settings,
+                                   gpuserve_error *error)
 {
     (void)dir;
-    (void)place;
+    (void)settings;
     *tokenizer = gsv_alloc_array(1, sizeof(**tokenizer));
     return *tokenizer ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }

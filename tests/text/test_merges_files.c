@@ -19,12 +19,12 @@
 static gpuserve_status load(struct gsv_tokenizer **t, const char *path, const char *folder,
                             gpuserve_error *error)
 {
-    const struct gsv_tokenizer_place place = { folder, false };
+    const struct gsv_tokenizer_settings settings = { folder, false };
     struct gsv_dir *dir = NULL;
     gpuserve_status status;
 
     cr_assert_eq(gsv_dir_open(&dir, path, error), GPUSERVE_OK, "%s", error->message);
-    status = gsv_tokenizer_load(t, dir, &place, error);
+    status = gsv_tokenizer_load(t, dir, &settings, error);
     gsv_dir_close(&dir);
     return status;
 }

@@ -18,13 +18,13 @@ static const char *const names[] = {
 
 static struct gsv_tokenizer *open_folder(const char *path, const char *folder, bool lower)
 {
-    const struct gsv_tokenizer_place place = { folder, lower };
+    const struct gsv_tokenizer_settings settings = { folder, lower };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_tokenizer *t = NULL;
     struct gsv_dir *dir = NULL;
 
     cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s", error.message);
-    cr_assert_eq(gsv_tokenizer_load(&t, dir, &place, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_tokenizer_load(&t, dir, &settings, &error), GPUSERVE_OK, "%s", error.message);
     gsv_dir_close(&dir);
     return t;
 }
@@ -142,13 +142,13 @@ Test(vocab_files, a_tokenizer_is_looked_for_beside_its_transformer_first)
 /* Neither in the subfolder nor in its parent. */
 static void expect_none(const char *path, const char *folder)
 {
-    const struct gsv_tokenizer_place place = { folder, false };
+    const struct gsv_tokenizer_settings settings = { folder, false };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_tokenizer *t = NULL;
     struct gsv_dir *dir = NULL;
 
     cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK);
-    cr_expect_eq(gsv_tokenizer_load(&t, dir, &place, &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect_eq(gsv_tokenizer_load(&t, dir, &settings, &error), GPUSERVE_E_NOT_FOUND);
     cr_expect(strstr(error.message, "neither tokenizer.json nor vocab.txt, vocab.json"), "%s",
               error.message);
     cr_expect_null(t);

@@ -3,7 +3,7 @@
  */
 #include "lib/http/core/errors.h"
 
-#include "lib/http/core/buffer.h"
+#include "lib/http/core/json_write.h"
 
 struct errors_row {
     unsigned status;     /* for most dialects */

@@ -1,12 +1,12 @@
 /*
- * json_write.c - the JSON writer of buffer.h.
+ * json_write.c - streaming JSON writer.
  *
  * Strings are escaped as RFC 8259 requires, floats have their shortest exact form, vectors may be
  * base64.
  */
 #include "lib/base/number.h"
 #include "lib/http/core/encoding.h"
-#include "lib/http/core/buffer.h"
+#include "lib/http/core/json_write.h"
 
 #include <string.h>
 

@@ -121,7 +121,7 @@ static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gs
     if (!gsv_option_truncated_end(exchange, body, job) ||
         !gsv_member_count(exchange, body, "max_tokens", 1, INT32_MAX, &limit))
         return false;
-    *cut = (struct gsv_cut){ "max_tokens", (size_t)limit, true, job->truncation };
+    *cut = (struct gsv_cut){ "max_tokens", (size_t)limit };
     return true;
 }
 
@@ -158,7 +158,7 @@ static void embed(struct gsv_exchange *exchange)
                          GSV_INPUTS_NO_IDS, NULL, &cohere->inputs))
         return;
     inputs = cohere->inputs; /* the reply repeats the full texts */
-    if (gsv_inputs_cut(exchange, &inputs, &cut))
+    if (gsv_inputs_cut(exchange, &inputs, &job, &cut))
         gsv_call_start(exchange, &job, &inputs, write_embeddings);
 }
 

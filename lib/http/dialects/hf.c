@@ -78,17 +78,17 @@ static void classify(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
     uint32_t function = 3;
-    int64_t most = 0;
+    int64_t max_labels = 0;
 
     exchange->state = top_k;
     if (!top_k || !gsv_option_known(exchange, parameters, "parameters", known) ||
         !gsv_option_truncation(exchange, parameters, &job) ||
         !gsv_member_choice(exchange, parameters, "function_to_apply", functions, &function) ||
-        !gsv_member_count(exchange, parameters, "top_k", 1, INT32_MAX, &most) ||
+        !gsv_member_count(exchange, parameters, "top_k", 1, INT32_MAX, &max_labels) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, "inputs"), "inputs",
                          GSV_INPUTS_NO_IDS, NULL, &inputs))
         return;
-    *top_k = (size_t)most;
+    *top_k = (size_t)max_labels;
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.score = scores[function];
     gsv_call_start(exchange, &job, &inputs, write_labels);

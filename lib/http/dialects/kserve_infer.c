@@ -324,13 +324,13 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
 /* Parses the JSON part. If binary data without the length header broke it, the error says so. */
 static bool parse_head(struct gsv_exchange *exchange, size_t size)
 {
-    static const char mark[] = "\"binary_data_size\"";
+    static const char key[] = "\"binary_data_size\"";
     const char *bytes = exchange->body.bytes;
 
     if (gsv_request_parse(exchange, bytes, size))
         return true;
     if (size > 0 && !gsv_header(exchange, "Inference-Header-Content-Length") &&
-        memmem(bytes, size, mark, sizeof(mark) - 1))
+        memmem(bytes, size, key, sizeof(key) - 1))
         gsv_kserve_refuse_binary(exchange);
     return false;
 }

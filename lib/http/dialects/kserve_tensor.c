@@ -331,21 +331,21 @@ static bool read_all(struct gsv_exchange *exchange, const json_t *list, const ch
     json_array_foreach(list, i, given)
     {
         struct tensor tensor;
-        size_t place = 0;
+        size_t index = 0;
 
         if (!read_tensor(exchange, given, &tensor, &binary, &left))
             return false;
-        while (place < N_TENSORS && strcasecmp(tensor.name, names[place]) != 0)
-            place++;
-        if (place == N_TENSORS)
+        while (index < N_TENSORS && strcasecmp(tensor.name, names[index]) != 0)
+            index++;
+        if (index == N_TENSORS)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
                               "unknown input \"%.40s\"; the inputs are TEXT, TEXT_PAIR, input_ids "
                               "and attention_mask",
                               tensor.name);
-        if (tensors[place].name)
+        if (tensors[index].name)
             return gsv_refuse(exchange, GSV_P_INVALID, "inputs", "input \"%.40s\" is given twice",
                               tensor.name);
-        tensors[place] = tensor;
+        tensors[index] = tensor;
     }
     return left == 0 ||
            gsv_refuse(exchange, GSV_P_INVALID, "inputs", "%zu bytes follow the last tensor", left);

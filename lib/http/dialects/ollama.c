@@ -41,43 +41,28 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* Reads `options.num_ctx`, the number of tokens to truncate at; 0: not given, or the model's limit.
- * It must exceed the number of special tokens. */
-static bool read_limit(struct gsv_exchange *exchange, size_t *limit)
+/* Reads `options.num_ctx`, the number of tokens to truncate at; 0: not given. */
+static bool read_cut(struct gsv_exchange *exchange, struct gsv_cut *cut)
 {
     const json_t *options = json_object_get(exchange->json, "options");
-    const int64_t most = (int64_t)exchange->served->max_tokens;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    int64_t num_ctx = most;
-    size_t n_special = 0;
-    gpuserve_status st;
+    int64_t limit = 0;
 
-    *limit = 0;
-    if (!options || json_is_null(options))
-        return true;
-    if (!json_is_object(options))
+    if (options && !json_is_null(options) && !json_is_object(options))
         return gsv_refuse(exchange, GSV_P_INVALID, "options", "`options` is not an object");
-    st = gpuserve_tokenize(exchange->served->model, "", 0, NULL, NULL, 0, &n_special, NULL, &error);
-    if (st != GPUSERVE_OK)
-        return gsv_refuse_error(exchange, st, &error);
-    if (!gsv_member_count(exchange, options, "num_ctx", (int64_t)n_special + 1, most, &num_ctx))
+    if (!gsv_member_count(exchange, options, "num_ctx", 1, (int64_t)exchange->served->max_tokens,
+                          &limit))
         return false;
-    *limit = num_ctx < most ? (size_t)num_ctx : 0;
+    *cut = (struct gsv_cut){ "num_ctx", (size_t)limit };
     return true;
 }
 
-/* With a limit of its own, the request is tokenized and truncated here. */
 static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_inputs *inputs,
                   gsv_handler finish)
 {
-    if (!read_limit(exchange, &inputs->limit))
-        return;
-    if (inputs->limit > 0) {
-        if (!gsv_inputs_prompt(exchange, inputs, NULL) ||
-            !gsv_inputs_tokenize(exchange, inputs, job->truncation))
-            return;
-    }
-    gsv_call_start(exchange, job, inputs, finish);
+    struct gsv_cut cut;
+
+    if (read_cut(exchange, &cut) && gsv_inputs_cut(exchange, inputs, job, &cut))
+        gsv_call_start(exchange, job, inputs, finish);
 }
 
 static void embed(struct gsv_exchange *exchange)

@@ -127,8 +127,7 @@ static bool read_cut(struct gsv_exchange *exchange, gpuserve_job *job, struct gs
     } else if (!gsv_option_truncation_or(exchange, body, cuts, job)) {
         return false;
     }
-    *cut = (struct gsv_cut){ "truncate_prompt_tokens", limit > 0 ? (size_t)limit : 0, true,
-                             job->truncation };
+    *cut = (struct gsv_cut){ "truncate_prompt_tokens", limit > 0 ? (size_t)limit : 0 };
     return true;
 }
 
@@ -210,7 +209,7 @@ static void embeddings(struct gsv_exchange *exchange)
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
         !read_vector(exchange, &job) ||
         !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs) ||
-        !gsv_inputs_cut(exchange, &inputs, &cut))
+        !gsv_inputs_cut(exchange, &inputs, &job, &cut))
         return;
     gsv_call_start(exchange, &job, &inputs, write_embeddings);
 }

@@ -41,7 +41,7 @@ static bool start(struct gsv_exchange *exchange, struct rerank_ranking *ranking,
                          name))
         return false;
     ranking->documents = ranking->rerank.documents;
-    return gsv_inputs_cut(exchange, &ranking->rerank.documents, &ranking->cut) &&
+    return gsv_inputs_cut_texts(exchange, &ranking->rerank.documents, &ranking->cut) &&
            gsv_rerank_start(exchange, &ranking->rerank, finish);
 }
 
@@ -182,8 +182,7 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
         !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
         return false;
     ranking->rerank.truncation = cut ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
-    ranking->cut =
-        (struct gsv_cut){ "max_tokens_per_doc", (size_t)limit, false, GPUSERVE_TRUNCATE_RIGHT };
+    ranking->cut = (struct gsv_cut){ "max_tokens_per_doc", (size_t)limit };
     return true;
 }
 

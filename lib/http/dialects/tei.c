@@ -62,7 +62,7 @@ static void embed_all(struct gsv_exchange *exchange)
         !gsv_option_prompt(exchange, body, &job) ||
         !gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) ||
         !gsv_inputs_prompt(exchange, &inputs, job.prompt_name) ||
-        !gsv_inputs_tokenize(exchange, &inputs, job.truncation))
+        !gsv_inputs_tokenize(exchange, &inputs, 0, job.truncation))
         return;
     job.prompt_name = NULL;
     job.task = GPUSERVE_TASK_TOKEN_VECTORS;

@@ -18,7 +18,7 @@
 /* The inputs of one job. */
 struct tei_predict_part {
     struct gsv_inputs inputs;
-    size_t *places; /* [inputs.n] index in the request */
+    size_t *indices; /* [inputs.n] index in the request */
 };
 
 struct predict {
@@ -55,7 +55,7 @@ static void take_rows(struct gsv_exchange *exchange)
     const struct tei_predict_part *done = predict->running;
 
     for (size_t i = 0; i < done->inputs.n; i++)
-        predict->rows[done->places[i]] = gsv_call_row(exchange, i);
+        predict->rows[done->indices[i]] = gsv_call_row(exchange, i);
     if (done == &predict->texts && predict->pairs.inputs.n > 0)
         start(exchange, &predict->pairs);
     else
@@ -102,7 +102,7 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
     if (second)
         gsv_inputs_set_pair(&part->inputs, at, json_string_value(second),
                             json_string_length(second));
-    part->places[at] = i;
+    part->indices[at] = i;
     part->inputs.n = at + 1;
     return true;
 }
@@ -111,8 +111,8 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
 static bool make_part(struct gsv_exchange *exchange, struct tei_predict_part *part, size_t n,
                       bool pairs)
 {
-    part->places = gsv_keep(exchange, n, sizeof(*part->places));
-    if (!part->places || !gsv_inputs_make(exchange, n, pairs, &part->inputs))
+    part->indices = gsv_keep(exchange, n, sizeof(*part->indices));
+    if (!part->indices || !gsv_inputs_make(exchange, n, pairs, &part->inputs))
         return false;
     part->inputs.n = 0;
     return true;

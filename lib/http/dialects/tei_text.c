@@ -12,12 +12,12 @@
 #include <string.h>
 
 static bool tokenize_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                          bool add_special, size_t most, struct gsv_token_spans *tokens)
+                          bool add_special, size_t max_tokens, struct gsv_token_spans *tokens)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
 
     options.no_special = !add_special;
-    return gsv_tokens_of_text(exchange, text, size, &options, most, tokens);
+    return gsv_tokens_of_text(exchange, text, size, &options, max_tokens, tokens);
 }
 
 /* Writes a token's id and, as field `name`, its span of the text or a special token's name. */
@@ -48,7 +48,7 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
                        const struct gsv_token_spans *tokens)
 {
     struct gsv_buffer *to = &exchange->reply;
-    struct gsv_place place = { 0 };
+    struct gsv_text_position position = { 0 };
 
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < tokens->n; i++) {
@@ -59,9 +59,9 @@ static bool put_tokens(struct gsv_exchange *exchange, const char *text, size_t s
             gsv_buffer_text(to, ",\"special\":true,\"start\":null,\"stop\":null}");
         } else {
             gsv_buffer_text(to, ",\"special\":false,\"start\":");
-            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.begin, &place));
+            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.begin, &position));
             gsv_buffer_text(to, ",\"stop\":");
-            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.end, &place));
+            gsv_put_number(to, (int64_t)gsv_characters_to(text, span.end, &position));
             gsv_buffer_text(to, "}");
         }
     }

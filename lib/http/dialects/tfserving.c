@@ -3,7 +3,8 @@
  *
  * An instance is a text, or an object with one field that is a text. :predict returns the vectors
  * of an embedder or the scores of a classifier. The only version is 1 and the only signature
- * "serving_default"; others are rejected with TensorFlow Serving's messages.
+ * "serving_default". Other versions and signatures, and version labels (/labels/NAME), are rejected
+ * with TensorFlow Serving's statuses and messages.
  */
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
@@ -125,7 +126,21 @@ static void classify(struct gsv_exchange *exchange)
     gsv_call_start(exchange, &job, &inputs, write_result);
 }
 
+/* A version label is a name for a version in TensorFlow Serving's configuration. No version has one
+ * here; TensorFlow Serving refuses such a label with 400. */
+static void refuse_label(struct gsv_exchange *exchange)
+{
+    gsv_refuse(
+        exchange, GSV_P_INVALID, "version",
+        "Unrecognized servable version label: %.100s: the only version is 1, without a label",
+        exchange->version);
+}
+
 const struct gsv_route gsv_tfserving_routes[] = {
+    { "POST", "/v1/models/{model}/labels/{version}:predict", GSV_KSERVE, GSV_JSON_BODY,
+      refuse_label },
+    { "POST", "/v1/models/{model}/labels/{version}:classify", GSV_KSERVE, GSV_JSON_BODY,
+      refuse_label },
     { "POST", "/v1/models/{model}/versions/{version}:predict", GSV_KSERVE, GSV_JSON_BODY, predict },
     { "POST", "/v1/models/{model}/versions/{version}:classify", GSV_KSERVE, GSV_JSON_BODY,
       classify },

@@ -38,7 +38,7 @@ struct http_entities_reading {
     const char *text;
     size_t size;
     const struct gsv_token_spans *tokens;
-    struct gsv_place place;
+    struct gsv_text_position position;
     size_t n_written;
 };
 
@@ -61,17 +61,17 @@ static void put_word(const struct http_entities_reading *r, const gpuserve_entit
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st = GPUSERVE_E_TOO_LARGE;
-    size_t room = WORD_BYTES;
+    size_t capacity = WORD_BYTES;
     struct gsv_buffer word = { 0 };
 
     while (st == GPUSERVE_E_TOO_LARGE) {
-        char *at = gsv_buffer_reserve(&word, room);
+        char *at = gsv_buffer_reserve(&word, capacity);
 
         if (!at)
             break;
         st = gpuserve_entity_word(r->exchange->served->model, entity, r->question->aggregation,
                                   r->text, r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
-                                  at, room, &room, &error);
+                                  at, capacity, &capacity, &error);
         if (st == GPUSERVE_OK)
             gsv_put_text(&r->exchange->reply, at);
     }
@@ -108,9 +108,9 @@ static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
     gsv_buffer_text(to, ",\"word\":");
     put_word(r, entity);
     gsv_buffer_format(to, ",\"start\":%zu",
-                      gsv_characters_to(r->text, spans[entity->first].begin, &r->place));
+                      gsv_characters_to(r->text, spans[entity->first].begin, &r->position));
     gsv_buffer_format(to, ",\"end\":%zu}",
-                      gsv_characters_to(r->text, spans[entity->last].end, &r->place));
+                      gsv_characters_to(r->text, spans[entity->last].end, &r->position));
     return true;
 }
 
@@ -124,8 +124,11 @@ static bool put_entities(struct http_entities_reading *r, const float *scores)
 
     if (!found)
         return false;
-    st = gpuserve_entities(r->exchange->served->model, scores, r->tokens->spans, r->tokens->n,
-                           r->question->aggregation, found, &n, &error);
+    st = gpuserve_entities(r->exchange->served->model, scores, r->exchange->work.columns,
+                           r->tokens->spans, r->tokens->n, r->question->aggregation, found, &n,
+                           &error);
+    if (st == GPUSERVE_E_MISMATCH)
+        return refuse_swapped(r->exchange);
     if (st != GPUSERVE_OK)
         return gsv_refuse_error(r->exchange, st, &error);
     gsv_buffer_text(&r->exchange->reply, "[");

@@ -16,14 +16,14 @@
 
 bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
 {
-    const size_t most = exchange->server->options.max_client_batch;
+    const size_t max_inputs = exchange->server->options.max_client_batch;
 
     if (n == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty", name);
-    return n <= most ||
+    return n <= max_inputs ||
            gsv_refuse(exchange, GSV_P_TOO_MANY, name,
                       "`%s` holds %zu inputs, the limit is %zu (--max-client-batch-size)", name, n,
-                      most);
+                      max_inputs);
 }
 
 static size_t count_characters(const char *text, size_t size)
@@ -94,7 +94,7 @@ static bool read_texts(struct gsv_exchange *exchange, const json_t *list, const 
 
 /* ----------------------------------------------------------------------------------- token ids */
 
-static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t place,
+static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t index,
                      const char *name, int32_t *ids)
 {
     json_t *value;
@@ -102,7 +102,7 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
 
     if (json_array_size(list) == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name,
-                          "`%s` cannot be empty: input %zu has no token ids", name, place);
+                          "`%s` cannot be empty: input %zu has no token ids", name, index);
     json_array_foreach(list, i, value)
     {
         const json_int_t id = json_integer_value(value);
@@ -113,14 +113,14 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t p
             return gsv_refuse(
                 exchange, GSV_P_INVALID, name,
                 "`%s`: input %zu is a list of token ids, but item %zu is not a token id", name,
-                place, i);
+                index, i);
         if (id < 0 || id >= n_ids)
             return gsv_refuse(
                 exchange, GSV_P_TOKENIZER, name,
                 "`%s`: token id %lld of input %zu is outside this model's vocabulary of %lld ids; "
                 "ids of another tokenizer are not valid (langchain-openai sends them unless "
                 "check_embedding_ctx_length=False)",
-                name, (long long)id, place, (long long)n_ids);
+                name, (long long)id, index, (long long)n_ids);
         ids[i] = (int32_t)id;
     }
     return true;
@@ -167,10 +167,9 @@ static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, 
 
 /* Appends the ids of text i to `ids`. */
 static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inputs, size_t i,
-                     uint32_t truncation, struct gsv_buffer *ids)
+                     size_t limit, uint32_t truncation, struct gsv_buffer *ids)
 {
     gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
-    const size_t limit = inputs->limit ? inputs->limit : exchange->served->max_tokens;
     const size_t size = inputs->sizes[i];
     const char *text = inputs->texts[i];
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -195,17 +194,19 @@ static bool tokenize(struct gsv_exchange *exchange, const struct gsv_inputs *inp
     return true;
 }
 
-bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t limit,
                          uint32_t truncation)
 {
     struct gsv_buffer ids = { 0 };
     bool good = true;
 
+    if (limit == 0)
+        limit = exchange->served->max_tokens;
     if (!inputs->texts)
         return true;
     inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (size_t i = 0; i < inputs->n && inputs->offsets && good; i++) {
-        good = tokenize(exchange, inputs, i, truncation, &ids);
+        good = tokenize(exchange, inputs, i, limit, truncation, &ids);
         inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
     }
     if (good && inputs->offsets)
@@ -263,7 +264,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
             good = gsv_inputs_make(exchange, 1, false, &one) &&
                    set_text(exchange, &one, 0, value, name, flags) &&
                    gsv_inputs_prompt(exchange, &one, job->prompt_name) &&
-                   gsv_inputs_tokenize(exchange, &one, job->truncation);
+                   gsv_inputs_tokenize(exchange, &one, 0, job->truncation);
             inputs->n_characters += good ? one.n_characters : 0;
         } else {
             good = json_is_array(value)

@@ -17,7 +17,6 @@ struct gsv_inputs {
     int32_t *ids;    /* concatenated */
     size_t *offsets; /* [n + 1] */
     size_t n_characters;
-    size_t limit;    /* where gsv_inputs_tokenize() truncates if below the model's limit, or 0 */
     bool has_prompt; /* the ids that were texts include the prompt */
 };
 
@@ -43,9 +42,9 @@ void gsv_inputs_set_pair(struct gsv_inputs *inputs, size_t i, const char *text, 
 /* Prepends one of the model's prompts to every text; NULL: the default prompt. */
 bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs, const char *name);
 
-/* Tokenizes the texts with the model's tokenizer; truncates at its limit unless `truncation` is
- * strict. */
-bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+/* Tokenizes the texts with the model's tokenizer; truncates at `limit` tokens (0: the model's
+ * limit) unless `truncation` is strict. */
+bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t limit,
                          uint32_t truncation);
 
 /* Rejects more inputs than max_client_batch. */

@@ -35,24 +35,24 @@ void gsv_load_queue_init(struct gsv_load_queue *queue, struct gsv_models *models
 
 /* The last task of the entry, or NULL; *place is the link for a new task. */
 static struct gsv_load_task *find_last(struct gsv_load_queue *queue, const struct gsv_entry *entry,
-                                       struct gsv_load_task ***place)
+                                       struct gsv_load_task ***link)
 {
     struct gsv_load_task *last = NULL;
 
-    for (*place = &queue->first; **place; *place = &(**place)->next) {
-        if ((**place)->entry == entry)
-            last = **place;
+    for (*link = &queue->first; **link; *link = &(**link)->next) {
+        if ((**link)->entry == entry)
+            last = **link;
     }
     return last;
 }
 
 static void unlink_task(struct gsv_load_queue *queue, struct gsv_load_task *task)
 {
-    struct gsv_load_task **place = &queue->first;
+    struct gsv_load_task **link = &queue->first;
 
-    while (*place != task)
-        place = &(*place)->next;
-    *place = task->next;
+    while (*link != task)
+        link = &(*link)->next;
+    *link = task->next;
     queue->n--;
 }
 
@@ -167,9 +167,9 @@ static gpuserve_status find_task(struct gsv_load_queue *queue, struct gsv_entry 
                                  enum gsv_load_kind kind, struct gsv_load_task **task,
                                  gpuserve_error *error)
 {
-    struct gsv_load_task **place;
+    struct gsv_load_task **link;
 
-    *task = find_last(queue, entry, &place);
+    *task = find_last(queue, entry, &link);
     if (*task && (*task)->kind == kind) {
         atomic_fetch_add(&queue->n_joined, 1ull);
         return GPUSERVE_OK;
@@ -184,7 +184,7 @@ static gpuserve_status find_task(struct gsv_load_queue *queue, struct gsv_entry 
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a load");
     (*task)->entry = entry;
     (*task)->kind = kind;
-    *place = *task;
+    *link = *task;
     queue->n++;
     pthread_cond_signal(&queue->changed);
     return GPUSERVE_OK;
@@ -214,16 +214,16 @@ gpuserve_status gsv_load_queue_add(struct gsv_load_queue *queue, struct gsv_exch
 void gsv_load_queue_leave(struct gsv_load_queue *queue, struct gsv_exchange *exchange)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    struct gsv_exchange **place;
+    struct gsv_exchange **link;
     struct gsv_load_task *task;
 
     pthread_mutex_lock(&queue->lock);
     task = exchange->work.load;
     if (task) {
-        place = &task->waiters;
-        while (*place != exchange)
-            place = &(*place)->work.next_waiter;
-        *place = exchange->work.next_waiter;
+        link = &task->waiters;
+        while (*link != exchange)
+            link = &(*link)->work.next_waiter;
+        *link = exchange->work.next_waiter;
         exchange->work.next_waiter = NULL;
         exchange->work.load = NULL;
         if (!task->waiters && !task->is_running)

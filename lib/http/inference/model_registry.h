@@ -8,7 +8,7 @@
 #ifndef GSV_HTTP_MODEL_REGISTRY_H
 #define GSV_HTTP_MODEL_REGISTRY_H
 
-#include "lib/http/core/buffer.h"
+#include "lib/http/core/json_write.h"
 
 #include <gpuserve/gpuserve.h>
 #include <gpuserve/http.h>

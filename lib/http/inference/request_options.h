@@ -39,23 +39,23 @@ uint32_t gsv_server_truncation(const struct gsv_exchange *exchange);
 bool gsv_require_embedder(struct gsv_exchange *exchange);
 bool gsv_require_classifier(struct gsv_exchange *exchange);
 
-/*
- * Truncates texts to a number of tokens that the request gives.
- *
- * The job applies the model's own limit. A text is cut at the end of a token, because the job
- * tokenizes the rest again. Prompts are prepended afterwards.
+/* Truncation at a number of tokens that the request gives; the job applies the model's own limit.
  */
-
 struct gsv_cut {
-    const char *name;    /* of the field, for messages */
-    size_t limit;        /* tokens; 0: no limit */
-    bool special;        /* the limit includes special tokens */
-    uint32_t truncation; /* gpuserve_truncation; strict rejects longer texts */
+    const char *name; /* of the field, for messages */
+    size_t limit;     /* tokens; 0: no limit */
 };
 
-/* Replaces the arrays of texts; a copy of *inputs made before keeps the full texts. Lists of token
- * ids over the limit are rejected. False after gsv_refuse. */
-bool gsv_inputs_cut(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+/* Truncates embedding inputs: prompts are prepended and texts become token ids, at most `limit`
+ * with special tokens, as job->truncation says; STRICT rejects longer texts. Lists of token ids
+ * over the limit are rejected. False after gsv_refuse. */
+bool gsv_inputs_cut(struct gsv_exchange *exchange, struct gsv_inputs *inputs, gpuserve_job *job,
                     const struct gsv_cut *cut);
+
+/* Truncates the documents of pairs, which stay texts: keeps the beginning, `limit` tokens without
+ * special tokens. Replaces the arrays of texts; a copy of *inputs made before keeps the full texts.
+ * False after gsv_refuse. */
+bool gsv_inputs_cut_texts(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
+                          const struct gsv_cut *cut);
 
 #endif

@@ -88,14 +88,14 @@ static void on_pairs(struct gsv_exchange *exchange)
 /* The query is repeated for each document: limits the total as for a body with explicit pairs. */
 static bool check_pairs(struct gsv_exchange *exchange, const struct gsv_rerank *rerank)
 {
-    const uint64_t most = exchange->server->options.max_body_bytes;
+    const uint64_t max_bytes = exchange->server->options.max_body_bytes;
 
-    return rerank->query_size <= most / rerank->documents.n ||
+    return rerank->query_size <= max_bytes / rerank->documents.n ||
            gsv_refuse(exchange, GSV_P_TOO_LARGE, "query",
                       "`query` has %zu bytes, times %zu documents %zu bytes, the limit is %llu "
                       "(--max-body-bytes)",
                       rerank->query_size, rerank->documents.n,
-                      rerank->query_size * rerank->documents.n, (unsigned long long)most);
+                      rerank->query_size * rerank->documents.n, (unsigned long long)max_bytes);
 }
 
 static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank)

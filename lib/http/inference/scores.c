@@ -35,7 +35,7 @@ struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *r
     return ranked;
 }
 
-void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most)
+void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels)
 {
     const struct gsv_served *served = exchange->served;
     const struct gsv_ranked *ranked = gsv_rank_labels(exchange, row, served->n_labels);
@@ -46,7 +46,7 @@ void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most
         return;
     }
     gsv_buffer_text(to, "[");
-    for (size_t i = 0; i < served->n_labels && (most == 0 || i < most); i++) {
+    for (size_t i = 0; i < served->n_labels && (max_labels == 0 || i < max_labels); i++) {
         gsv_buffer_text(to, i > 0 ? ",{\"score\":" : "{\"score\":");
         gsv_put_float(to, ranked[i].score);
         gsv_buffer_text(to, ",\"label\":");

@@ -47,7 +47,8 @@ void gsv_rank(struct gsv_ranked *ranked, size_t n);
 /* Ranks the labels of one row of scores; NULL after gsv_refuse. */
 struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *row, size_t n);
 
-/* Writes [{"score":0.9,"label":"POSITIVE"},...] from one row of scores, at most `most` (0: all). */
-void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t most);
+/* Writes [{"score":0.9,"label":"POSITIVE"},...] from one row of scores, at most `max_labels` (0:
+ * all). */
+void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels);
 
 #endif

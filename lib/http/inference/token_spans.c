@@ -8,7 +8,7 @@
 enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special tokens */ };
 
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                        const gpuserve_tokenize_options *options, size_t most,
+                        const gpuserve_tokenize_options *options, size_t max_tokens,
                         struct gsv_token_spans *tokens)
 {
     gpuserve_model *model = exchange->served->model;
@@ -19,18 +19,18 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
      * second call. */
     tokens->n = size < LIKELY_TOKENS ? size + MORE_TOKENS : LIKELY_TOKENS;
     for (int i = 0;; i++) {
-        const size_t room = tokens->n;
+        const size_t capacity = tokens->n;
 
-        tokens->ids = gsv_keep(exchange, room, sizeof(*tokens->ids));
-        tokens->spans = gsv_keep(exchange, room, sizeof(*tokens->spans));
+        tokens->ids = gsv_keep(exchange, capacity, sizeof(*tokens->ids));
+        tokens->spans = gsv_keep(exchange, capacity, sizeof(*tokens->spans));
         if (!tokens->ids || !tokens->spans)
             return false;
-        st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, room, &tokens->n,
+        st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, capacity, &tokens->n,
                                options, &error);
-        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= room || tokens->n > most || i > 0)
+        if (st != GPUSERVE_E_TOO_LARGE || tokens->n <= capacity || tokens->n > max_tokens || i > 0)
             break;
     }
-    if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > most)
+    if ((st == GPUSERVE_OK || st == GPUSERVE_E_TOO_LARGE) && tokens->n > max_tokens)
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                           "the reply exceeds %d tokens: send fewer inputs", GSV_MAX_TOKENS);
     return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
@@ -58,11 +58,11 @@ static bool begins_character(char byte)
 
 /* Counts backward as well as forward, never from the start again: byte tokens of one character all
  * begin at that character. */
-size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place)
+size_t gsv_characters_to(const char *text, size_t end, struct gsv_text_position *position)
 {
-    for (; place->byte > end; place->byte--)
-        place->count -= begins_character(text[place->byte - 1]);
-    for (; place->byte < end; place->byte++)
-        place->count += begins_character(text[place->byte]);
-    return place->count;
+    for (; position->byte > end; position->byte--)
+        position->count -= begins_character(text[position->byte - 1]);
+    for (; position->byte < end; position->byte++)
+        position->count += begins_character(text[position->byte]);
+    return position->count;
 }

@@ -22,9 +22,9 @@ static inline bool gsv_is_special(gpuserve_span span)
 /* Maximum tokens in one reply that lists them: more would be a quarter of a gigabyte of JSON. */
 enum { GSV_MAX_TOKENS = 1 << 22 };
 
-/* False after gsv_refuse, also for more than `most` tokens. */
+/* False after gsv_refuse, also for more than `max_tokens` tokens. */
 bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t size,
-                        const gpuserve_tokenize_options *options, size_t most,
+                        const gpuserve_tokenize_options *options, size_t max_tokens,
                         struct gsv_token_spans *tokens);
 
 /* Updates usage.n_truncated for a text that was tokenized to `n` tokens outside its job: counts it
@@ -33,11 +33,11 @@ void gsv_note_cut(struct gsv_exchange *exchange, const char *text, size_t size, 
                   size_t limit);
 
 /* Counting position; zero at the start of a text. */
-struct gsv_place {
+struct gsv_text_position {
     size_t byte, count;
 };
 
 /* Number of characters (not bytes) in the first `end` bytes, counted on from the position. */
-size_t gsv_characters_to(const char *text, size_t end, struct gsv_place *place);
+size_t gsv_characters_to(const char *text, size_t end, struct gsv_text_position *position);
 
 #endif

@@ -27,11 +27,11 @@ struct zero_shot {
 
 static void exclude_each_other(struct gsv_ranked *ranked, size_t n)
 {
-    const float most = ranked[0].score; /* sorted, best first */
+    const float max_score = ranked[0].score; /* sorted, best first */
     float sum = 0;
 
     for (size_t i = 0; i < n; i++) {
-        ranked[i].score = expf((ranked[i].score - most) / temperature);
+        ranked[i].score = expf((ranked[i].score - max_score) / temperature);
         sum += ranked[i].score;
     }
     for (size_t i = 0; i < n; i++)

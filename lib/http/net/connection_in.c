@@ -179,7 +179,7 @@ static bool read_client(struct gsv_client *client)
 }
 
 /* libmicrohttpd accepts no more: wait for EPOLLOUT on its socket and stop reading the client. */
-static void wait_for_room(struct gsv_client *client)
+static void wait_for_writable(struct gsv_client *client)
 {
     gsv_client_watch(client, &client->net, (client->net.events & EPOLLOUT) | EPOLLRDHUP);
     gsv_client_watch(client, &client->mhd, client->mhd.events | EPOLLOUT);
@@ -196,7 +196,7 @@ static void pump_part(struct gsv_client *client)
     if (!check_input(client) || !pass_on(client))
         return;
     if (client->in_begin < client->in_passed)
-        wait_for_room(client);
+        wait_for_writable(client);
 }
 
 void gsv_client_pump_in(struct gsv_client *client)
@@ -218,7 +218,7 @@ void gsv_client_resume_in(struct gsv_client *client)
     }
     /* All input may have been read already: then no client event would trigger a retry. */
     if (client->in_begin < client->in_passed)
-        wait_for_room(client);
+        wait_for_writable(client);
     else if (client->net.events & EPOLLIN && gsv_client_has_more(client))
         gsv_client_pump_in(client);
 }

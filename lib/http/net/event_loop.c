@@ -85,17 +85,17 @@ static void accept_one(struct gsv_event_loop *event_loop, int fd,
     const bool crowd =
         address->ss_family != AF_UNIX &&
         gsv_connections_of_address(event_loop, address) >= options->max_address_connections;
-    const bool room = gsv_connections_make_capacity(event_loop);
+    const bool has_capacity = gsv_connections_make_capacity(event_loop);
     struct gsv_client *client = NULL;
 
-    if (room || gsv_connections_make_reserved(event_loop))
+    if (has_capacity || gsv_connections_make_reserved(event_loop))
         client = add_client(event_loop, fd, address, size);
     if (!client) {
         close(fd);
         return;
     }
     set_up_socket(fd);
-    client->probation = !room;
+    client->probation = !has_capacity;
     if (crowd)
         gsv_client_refuse(client, 429, "too many connections from this address",
                           options->max_address_connections, "(--max-address-connections)");

@@ -71,7 +71,7 @@ static bool same_stamps(const struct gsv_file_stamps *a, const struct gsv_file_s
 }
 
 /* Reads the file into *bytes, [*size]; the caller wipes and frees it. */
-static gpuserve_status read_file(const char *path, size_t most, char **bytes, size_t *size,
+static gpuserve_status read_file(const char *path, size_t max_size, char **bytes, size_t *size,
                                  gpuserve_error *error)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
@@ -81,7 +81,7 @@ static gpuserve_status read_file(const char *path, size_t most, char **bytes, si
     if (fd < 0)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", path, strerror(errno));
     *size = 0;
-    *bytes = malloc(most + 1);
+    *bytes = malloc(max_size + 1);
     if (!*bytes) {
         close(fd);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %s", path);
@@ -90,8 +90,8 @@ static gpuserve_status read_file(const char *path, size_t most, char **bytes, si
         errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
         n = -1;
     }
-    while (n > 0 && *size <= most) {
-        n = read(fd, *bytes + *size, most + 1 - *size);
+    while (n > 0 && *size <= max_size) {
+        n = read(fd, *bytes + *size, max_size + 1 - *size);
         if (n < 0 && errno == EINTR)
             n = 1;
         else if (n > 0)
@@ -102,9 +102,9 @@ static gpuserve_status read_file(const char *path, size_t most, char **bytes, si
     close(fd);
     if (n < 0)
         return GPUSERVE_E_IO;
-    return *size <= most ? GPUSERVE_OK
-                         : gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the file exceeds %zu bytes",
-                                    path, most);
+    return *size <= max_size ? GPUSERVE_OK
+                             : gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                                        "%s: the file exceeds %zu bytes", path, max_size);
 }
 
 /* ---------------------------------------------------------------------------------- certificate */
@@ -195,11 +195,11 @@ static gpuserve_status use_key_file(SSL_CTX *context, BIO *pem, const struct gsv
 }
 
 static gpuserve_status use_file(SSL_CTX *context, const struct gsv_tls *tls, const char *path,
-                                size_t most, use_fn use, gpuserve_error *error)
+                                size_t max_size, use_fn use, gpuserve_error *error)
 {
     char *bytes = NULL;
     size_t size = 0;
-    gpuserve_status st = read_file(path, most, &bytes, &size, error);
+    gpuserve_status st = read_file(path, max_size, &bytes, &size, error);
     BIO *pem = st == GPUSERVE_OK ? BIO_new_mem_buf(bytes, (int)size) : NULL;
 
     if (st == GPUSERVE_OK)

@@ -329,7 +329,7 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
     unsigned char digest[GSV_DIGEST_BYTES];
     const char *text = key_of(exchange);
     uint32_t wait_ms = 0;
-    size_t place;
+    size_t index;
     bool known;
 
     if (!keys->n_given && !keys->file)
@@ -337,10 +337,10 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
     if (text && !hash(digest, text))
         return gsv_refuse(exchange, GSV_P_INTERNAL, NULL, "SHA-256 is not available");
     pthread_mutex_lock(&keys->lock);
-    place = text ? gsv_keys_find(keys->keys, keys->n, digest) : keys->n;
-    known = place < keys->n;
+    index = text ? gsv_keys_find(keys->keys, keys->n, digest) : keys->n;
+    known = index < keys->n;
     if (known) {
-        struct gsv_key *key = &keys->keys[place];
+        struct gsv_key *key = &keys->keys[index];
 
         memcpy(exchange->key_name, key->name, sizeof(exchange->key_name));
         wait_ms = take_one(keys, key);

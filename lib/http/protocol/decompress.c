@@ -20,20 +20,20 @@ static bool inflate_all(struct gsv_exchange *exchange, z_stream *stream, struct 
     int result = Z_OK;
 
     while (result != Z_STREAM_END) {
-        size_t room = limit - to->size;
+        size_t capacity = limit - to->size;
         char *at;
 
-        if (room == 0) /* full before the end of the stream: the body is over the limit */
+        if (capacity == 0) /* full before the end of the stream: the body is over the limit */
             return gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                               "the decompressed body exceeds %zu bytes (--max-body-bytes)", limit);
-        room = room < PART_BYTES ? room : PART_BYTES;
-        at = gsv_buffer_reserve(to, room);
+        capacity = capacity < PART_BYTES ? capacity : PART_BYTES;
+        at = gsv_buffer_reserve(to, capacity);
         if (!at)
             return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the body");
         stream->next_out = (Bytef *)at;
-        stream->avail_out = (uInt)room;
+        stream->avail_out = (uInt)capacity;
         result = inflate(stream, Z_NO_FLUSH);
-        to->size += room - stream->avail_out;
+        to->size += capacity - stream->avail_out;
         if (result != Z_OK && result != Z_STREAM_END)
             return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the compressed body is corrupt");
         if (result == Z_OK && stream->avail_out > 0 && stream->avail_in == 0)

@@ -13,7 +13,7 @@
 #ifndef GSV_HTTP_EXCHANGE_H
 #define GSV_HTTP_EXCHANGE_H
 
-#include "lib/http/core/buffer.h"
+#include "lib/http/core/json_write.h"
 #include "lib/http/core/errors.h"
 
 #include <gpuserve/http.h>

@@ -35,11 +35,11 @@ static bool check_length(struct gsv_exchange *exchange)
 
 static bool read_target(struct gsv_exchange *exchange)
 {
-    char *mark = strchr(exchange->target, '?');
-    const size_t size = mark ? (size_t)(mark - exchange->target) : strlen(exchange->target);
+    char *query = strchr(exchange->target, '?');
+    const size_t size = query ? (size_t)(query - exchange->target) : strlen(exchange->target);
 
     exchange->path = gsv_keep_text(exchange, exchange->target, size);
-    exchange->query = mark ? mark + 1 : NULL;
+    exchange->query = query ? query + 1 : NULL;
     if (!exchange->path)
         return false;
     if (exchange->path[0] != '/' || !gsv_uri_decode(exchange->path)) {

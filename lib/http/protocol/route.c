@@ -17,7 +17,7 @@ static const struct gsv_route *const tables[] = {
     gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes, gsv_page_routes,
 };
 
-struct route_place {
+struct route_span {
     const char *begin, *end; /* NULL: not in the pattern */
 };
 
@@ -27,8 +27,8 @@ static bool starts_with(const char *text, const char *prefix)
 }
 
 /* Recursive matcher from here on; sets the spans of {model} and {version}. */
-static bool matches(const char *pattern, const char *path, struct route_place *model,
-                    struct route_place *version)
+static bool matches(const char *pattern, const char *path, struct route_span *model,
+                    struct route_span *version)
 {
     for (; *pattern && *pattern != '{'; pattern++, path++) {
         if (*pattern != *path)
@@ -43,7 +43,7 @@ static bool matches(const char *pattern, const char *path, struct route_place *m
     }
     model->begin = path;
     for (model->end = path + strlen(path); model->end > path; model->end--) {
-        const struct route_place kept = *model;
+        const struct route_span kept = *model;
 
         if (matches(pattern + 7, model->end, model, version)) {
             *model = kept;
@@ -53,10 +53,9 @@ static bool matches(const char *pattern, const char *path, struct route_place *m
     return false;
 }
 
-static const char *copy_place(struct gsv_exchange *exchange, struct route_place place)
+static const char *copy_span(struct gsv_exchange *exchange, struct route_span span)
 {
-    return place.begin ? gsv_keep_text(exchange, place.begin, (size_t)(place.end - place.begin))
-                       : NULL;
+    return span.begin ? gsv_keep_text(exchange, span.begin, (size_t)(span.end - span.begin)) : NULL;
 }
 
 static enum gsv_dialect dialect_of(const char *path)
@@ -67,12 +66,12 @@ static enum gsv_dialect dialect_of(const char *path)
 }
 
 static bool take(struct gsv_exchange *exchange, const struct gsv_route *route,
-                 struct route_place model, struct route_place version)
+                 struct route_span model, struct route_span version)
 {
     exchange->route = route;
     exchange->dialect = route->dialect;
-    exchange->model_name = copy_place(exchange, model);
-    exchange->version = copy_place(exchange, version);
+    exchange->model_name = copy_span(exchange, model);
+    exchange->version = copy_span(exchange, version);
     return exchange->status == 0; /* otherwise out of memory */
 }
 
@@ -100,7 +99,7 @@ bool gsv_route_find(struct gsv_exchange *exchange)
     exchange->dialect = dialect_of(exchange->path);
     for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
         for (const struct gsv_route *route = tables[t]; route->method; route++) {
-            struct route_place model = { 0 }, version = { 0 };
+            struct route_span model = { 0 }, version = { 0 };
 
             if ((pattern && strcmp(pattern, route->pattern) != 0) ||
                 !matches(route->pattern, exchange->path, &model, &version))
@@ -125,7 +124,7 @@ enum gsv_dialect gsv_route_dialect(const char *target)
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
     for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
         for (const struct gsv_route *route = tables[t]; route->method; route++) {
-            struct route_place model = { 0 }, version = { 0 };
+            struct route_span model = { 0 }, version = { 0 };
 
             if (matches(route->pattern, path, &model, &version))
                 return route->dialect;

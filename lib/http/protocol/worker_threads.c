@@ -38,7 +38,7 @@ static struct gsv_exchange *first_of(struct gsv_worker_threads_queue *queue)
     return exchange;
 }
 
-static bool has_room(struct gsv_worker_threads *workers)
+static bool has_capacity(struct gsv_worker_threads *workers)
 {
     const size_t unread = atomic_load(&workers->unread_bytes) + atomic_load(&workers->made_bytes);
 
@@ -50,7 +50,7 @@ static bool has_room(struct gsv_worker_threads *workers)
 static struct gsv_exchange *next(struct gsv_worker_threads *workers)
 {
     const struct gsv_exchange *prompt = workers->queue.first, *slow = workers->long_queue.first;
-    const bool may = slow && has_room(workers);
+    const bool may = slow && has_capacity(workers);
 
     atomic_store(&workers->postponed, slow && !may);
     if (!may || (prompt && prompt->received_ns <= slow->received_ns))
@@ -162,7 +162,7 @@ void gsv_worker_threads_tell_unread(struct gsv_worker_threads *workers, size_t n
     if (!atomic_load(&workers->postponed))
         return;
     pthread_mutex_lock(&workers->lock);
-    if (has_room(workers))
+    if (has_capacity(workers))
         pthread_cond_broadcast(&workers->some);
     pthread_mutex_unlock(&workers->lock);
 }

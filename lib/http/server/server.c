@@ -76,7 +76,7 @@ static gpuserve_status check_options(const gpuserve_http_options *options, gpuse
 {
     const struct {
         const char *name;
-        uint64_t given, most;
+        uint64_t given, maximum;
     } limits[] = {
         { "n_threads", options->n_threads, 256 },
         { "max_connections", options->max_connections, 1u << 20 },
@@ -86,10 +86,10 @@ static gpuserve_status check_options(const gpuserve_http_options *options, gpuse
     };
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
-        if (limits[i].given > limits[i].most)
+        if (limits[i].given > limits[i].maximum)
             return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is %llu, the limit is %llu",
                             limits[i].name, (unsigned long long)limits[i].given,
-                            (unsigned long long)limits[i].most);
+                            (unsigned long long)limits[i].maximum);
     }
     return GPUSERVE_OK;
 }

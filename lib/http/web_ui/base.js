@@ -1,4 +1,4 @@
-// What the scripts of the page share: nodes of the document, and questions to the server.
+// Helpers shared by the scripts: DOM nodes, number formatting and requests to the server.
 export const $ = (id) => document.getElementById(id);
 
 function filled(node, attributes, children) {
@@ -20,7 +20,7 @@ export function number(value, digits = 0) {
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-// An error with the server's status, where there is one, or the field of the page that it is about.
+// An error with the HTTP status of the reply, if any, or the id of the form field it concerns.
 export class Refused extends Error {
   constructor(message, { status, field } = {}) {
     super(message);
@@ -30,7 +30,7 @@ export class Refused extends Error {
 
 function messageOf(body, status) {
   const found = body && (body.error?.message ?? body.error ?? body.message);
-  return typeof found === 'string' ? found : `The server answered with status ${status}.`;
+  return typeof found === 'string' ? found : `The server returned status ${status}.`;
 }
 
 export async function ask(path, body) {
@@ -42,7 +42,7 @@ export async function ask(path, body) {
   try {
     reply = await fetch(path, { method: body ? 'POST' : 'GET', headers, body: body && JSON.stringify(body) });
   } catch {
-    throw new Refused('The server does not answer. Does it still run?');
+    throw new Refused('The server does not respond. Check that it is running.');
   }
   const text = await reply.text();
   let parsed = text;

@@ -1,7 +1,7 @@
-// What is drawn of results. A chart is a table, or has one beside it with the same numbers.
+// Charts and tables of results. Each chart is a table, or has a table with the same numbers.
 import { drawn, element, number } from './base.js';
 
-const MOST_TOKENS = 2000;
+const MAX_TOKENS = 2000;
 const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 const cosine = (a, b) => dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1);
 
@@ -34,8 +34,8 @@ export function components(texts, vectors) {
   return table(`The first ${n} of ${vectors[0].length} components`, ['Text', ...vectors[0].slice(0, 8).map((_, i) => `${i + 1}`)], rows);
 }
 
-// The principal directions by power iteration on the small matrix of inner products (n x n):
-// the points, and the share of all variance that the two directions hold.
+// Principal component analysis by power iteration on the Gram matrix (n x n): the points, and the share
+// of the variance that the first two components explain.
 export function project(vectors) {
   const n = vectors.length;
   const mean = vectors[0].map((_, j) => vectors.reduce((sum, row) => sum + row[j], 0) / n);
@@ -64,7 +64,7 @@ export function project(vectors) {
   };
 }
 
-const PLACES = [[8, 4, 'start'], [-8, 4, 'end'], [0, -9, 'middle'], [0, 18, 'middle'],
+const OFFSETS = [[8, 4, 'start'], [-8, 4, 'end'], [0, -9, 'middle'], [0, 18, 'middle'],
   [7, -6, 'start'], [-7, -6, 'end'], [7, 14, 'start'], [-7, 14, 'end']];
 
 function boxOf(x, y, anchor, text) {
@@ -75,12 +75,12 @@ function boxOf(x, y, anchor, text) {
 
 const meet = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 
-// Numbers beside the points where there is room; points too close for it have them in the table.
+// A label for each point where it does not overlap another; the table has all of them.
 function labelsOf(dots, width, height) {
   const taken = dots.map(([x, y]) => [x - 4, y - 4, x + 4, y + 4]);
   return dots.flatMap(([x, y], i) => {
     const text = `${i + 1}`;
-    for (const [dx, dy, anchor] of PLACES) {
+    for (const [dx, dy, anchor] of OFFSETS) {
       const box = boxOf(x + dx, y + dy, anchor, text);
       const inside = box[0] > 2 && box[1] > 2 && box[2] < width - 2 && box[3] < height - 2;
       if (inside && !taken.some((other) => meet(box, other))) {
@@ -92,15 +92,15 @@ function labelsOf(dots, width, height) {
   });
 }
 
-// In pixels of the space there is, so that the numbers have one size on every screen.
+// Drawn in pixels of the available width, so that labels have the same size on every screen.
 export function plane(svg, texts, points) {
   const width = Math.max(240, svg.clientWidth), height = Math.round(Math.min(360, width * 0.7)), edge = 26;
   const spread = (k) => points.map((point) => point[k]);
-  const place = (value, all, from, to) => {
-    const least = Math.min(...all), most = Math.max(...all);
-    return most - least < 1e-9 ? (from + to) / 2 : from + (to - from) * (value - least) / (most - least);
+  const scaled = (value, all, from, to) => {
+    const min = Math.min(...all), max = Math.max(...all);
+    return max - min < 1e-9 ? (from + to) / 2 : from + (to - from) * (value - min) / (max - min);
   };
-  const dots = points.map((point) => [place(point[0], spread(0), edge, width - edge), place(point[1], spread(1), height - edge, edge)]);
+  const dots = points.map((point) => [scaled(point[0], spread(0), edge, width - edge), scaled(point[1], spread(1), height - edge, edge)]);
   svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
   svg.setAttribute('height', height);
   svg.replaceChildren(...dots.map(([cx, cy], i) => drawn('circle', { cx, cy, r: 4.5 }, drawn('title', {}, `${i + 1} ${texts[i]}`))),
@@ -109,37 +109,37 @@ export function plane(svg, texts, points) {
 
 export function pointsTable(texts, points) {
   const rows = texts.map((text, i) => element('tr', {}, rowHead(i, text), ...points[i].map((value) => element('td', {}, value.toFixed(3)))));
-  return table('Place of each text on the plane', ['Text', 'Across', 'Up'], rows);
+  return table('Coordinates of each text', ['Text', 'x', 'y'], rows);
 }
 
 // ------------------------------------------------------------------------------ scores, tokens
 
-// The cell of a bar: the number beside it says the same, so readers of the screen are not told twice.
-function barOf(score, most) {
+// The cell of a bar, hidden from screen readers: the next cell has the same number.
+function barOf(score, max) {
   const bar = element('i');
-  bar.style.width = `${100 * Math.max(0, score) / most}%`;
+  bar.style.width = `${100 * Math.max(0, score) / max}%`;
   return element('td', { class: 'track', 'aria-hidden': 'true' }, bar);
 }
 
 export function bars(caption, heads, scored, kind = '') {
-  const most = Math.max(1, ...scored.map(([, score]) => Math.abs(score)));
+  const max = Math.max(1, ...scored.map(([, score]) => Math.abs(score)));
   return table(caption, [heads[0], '', heads[1]], scored.map(([label, score]) => element('tr', { class: 'bar' },
-    element('th', { scope: 'row', title: label }, element('div', {}, label)), barOf(score, most), element('td', {}, score.toFixed(4)))), { class: `bars ${kind}` });
+    element('th', { scope: 'row', title: label }, element('div', {}, label)), barOf(score, max), element('td', {}, score.toFixed(4)))), { class: `bars ${kind}` });
 }
 
 export function entities(found) {
-  return table('Labelled parts of the text', ['Part', 'Label', 'Score'], found.map((entity) => element('tr', { class: 'entity' },
+  return table('Entities of the text', ['Entity', 'Label', 'Score'], found.map((entity) => element('tr', { class: 'entity' },
     element('th', { scope: 'row' }, entity.word), element('td', {}, entity.entity_group), element('td', {}, entity.score.toFixed(4)))), { class: 'bars' });
 }
 
 export function tokens(list) {
-  return list.slice(0, MOST_TOKENS).map((token) => element('li', token.special ? { class: 'special' } : {},
+  return list.slice(0, MAX_TOKENS).map((token) => element('li', token.special ? { class: 'special' } : {},
     token.text.trim() ? token.text : '␠', element('small', {}, `${token.id}`)));
 }
 
-export function tokensLine(list, most) {
+export function tokensLine(list, max) {
   const special = list.filter((token) => token.special).length;
-  const limit = list.length > most ? `: more than the ${number(most)} that the model reads` : `; the model reads ${number(most)} at most`;
-  const cut = list.length > MOST_TOKENS ? ` The first ${number(MOST_TOKENS)} are shown.` : '';
-  return `${number(list.length)} tokens, ${special} of them special (dashed)${limit}.${cut}`;
+  const limit = list.length > max ? `; above the model's limit of ${number(max)}` : `; the model's limit is ${number(max)}`;
+  const cut = list.length > MAX_TOKENS ? ` The first ${number(MAX_TOKENS)} are shown.` : '';
+  return `${number(list.length)} tokens, including ${special} special tokens (dashed)${limit}.${cut}`;
 }

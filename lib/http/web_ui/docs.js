@@ -1,20 +1,20 @@
-// The OpenAPI document for people: one folding entry for each path and method.
+// Renders openapi.json: one collapsible entry for each path and method.
 import { $, element } from './base.js';
 
-// Titles of the document's tags, which are the dialects of errors; one that is not here has its own name.
-const TITLES = { openai: 'OpenAI', tei: 'Text Embeddings Inference and Hugging Face', jina: 'Jina, and ranking by Cohere v1', cohere: 'Cohere',
+// Titles of the tags. A tag is a dialect of error replies; a tag without a title is shown by its name.
+const TITLES = { openai: 'OpenAI', tei: 'Text Embeddings Inference and Hugging Face', jina: 'Jina and Cohere v1 rerank', cohere: 'Cohere',
   kserve: 'KServe, TensorFlow Serving and Ollama' };
 
 // ------------------------------------------------------------------------------------- schemas
 
-// A schema in a few words: "text", "list of integer", "text or list of text (2048 at most)".
+// A schema in a few words: "text", "list of integer", "text or list of text (at most 2048)".
 function wordsOf(schema) {
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(', ');
   const choices = schema.anyOf ?? schema.oneOf;
   if (choices) return choices.map(wordsOf).join(' or ');
   if (Array.isArray(schema.type)) return schema.type.map((type) => wordsOf({ ...schema, type })).join(' or ');
-  if (schema.type === 'array') return `list of ${schema.items ? wordsOf(schema.items) : 'anything'}${schema.maxItems ? ` (${schema.maxItems} at most)` : ''}`;
+  if (schema.type === 'array') return `list of ${schema.items ? wordsOf(schema.items) : 'anything'}${schema.maxItems ? ` (at most ${schema.maxItems})` : ''}`;
   if (schema.type === 'string') return 'text';
   return schema.type ?? 'anything';
 }
@@ -31,21 +31,21 @@ function exampleOf(schema) {
 }
 
 function tableOf(caption, heads, rows) {
-  return element('table', { class: 'members' }, element('caption', { class: 'hidden' }, caption),
+  return element('table', { class: 'fields' }, element('caption', { class: 'hidden' }, caption),
     element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
     element('tbody', {}, ...rows.map(([head, ...cells]) => element('tr', {}, element('th', { scope: 'row' }, element('code', {}, head)),
       ...cells.map((cell) => element('td', {}, cell))))));
 }
 
-function membersOf(schema, caption) {
+function fieldsOf(schema, caption) {
   const required = new Set(schema.required);
-  return tableOf(caption, ['Member', 'Value', 'Needed'], Object.entries(schema.properties)
+  return tableOf(caption, ['Field', 'Value', 'Required'], Object.entries(schema.properties)
     .map(([name, value]) => [name, [wordsOf(value), value.description].filter(Boolean).join(': '), required.has(name) ? 'yes' : 'no']));
 }
 
 function shapeOf(schema, caption) {
   const forms = (schema.anyOf ?? [schema]).filter((form) => form.properties && Object.keys(form.properties).length);
-  const parts = forms.map((form, i) => membersOf(form, forms.length > 1 ? `${caption}, form ${i + 1}` : caption));
+  const parts = forms.map((form, i) => fieldsOf(form, forms.length > 1 ? `${caption}, form ${i + 1}` : caption));
   if (forms.length === 0) parts.push(element('p', {}, wordsOf(schema)));
   parts.push(element('details', {}, element('summary', {}, 'JSON schema'),
     element('pre', { tabindex: '0', role: 'region', 'aria-label': `${caption}, as JSON schema` }, JSON.stringify(schema, null, 2))));
@@ -67,19 +67,19 @@ function contentOf(path, method, operation) {
   const body = operation.requestBody?.content['application/json']?.schema;
   parts.push(element('h3', {}, 'Example'), element('pre', { class: 'example', tabindex: '0', role: 'region', 'aria-label': `${name}: example` }, curlOf(path, method, body)));
   if (operation.parameters) {
-    parts.push(element('h3', {}, 'In the path'), tableOf(`${name}: parts of the path`, ['Part', 'Value'], operation.parameters.map((one) => [one.name, wordsOf(one.schema)])));
+    parts.push(element('h3', {}, 'Path parameters'), tableOf(`${name}: path parameters`, ['Parameter', 'Value'], operation.parameters.map((one) => [one.name, wordsOf(one.schema)])));
   }
   if (body) parts.push(element('h3', {}, 'Request'), ...shapeOf(body, `${name}: request`));
   const [media, reply] = Object.entries(operation.responses['200'].content)[0];
-  parts.push(element('h3', {}, `Reply: ${media}`));
-  if (media.includes('json')) parts.push(...shapeOf(reply.schema, `${name}: reply`));
+  parts.push(element('h3', {}, `Response: ${media}`));
+  if (media.includes('json')) parts.push(...shapeOf(reply.schema, `${name}: response`));
   const others = Object.entries(operation.responses).filter(([status]) => status !== '200');
-  parts.push(element('details', {}, element('summary', {}, 'Other answers'),
-    tableOf(`${name}: other answers`, ['Status', 'Meaning'], others.map(([status, response]) => [status, response.description]))));
+  parts.push(element('details', {}, element('summary', {}, 'Other responses'),
+    tableOf(`${name}: other responses`, ['Status', 'Meaning'], others.map(([status, response]) => [status, response.description]))));
   return parts;
 }
 
-// What is in an entry is made when it is opened.
+// The content of an entry is built when it is opened.
 function entryOf(path, method, operation) {
   const content = element('div');
   const entry = element('details', { class: 'operation', 'data-words': `${method} ${path} ${operation.summary}`.toLowerCase() },
@@ -102,7 +102,7 @@ function find() {
     n += !entry.hidden;
   }
   for (const group of $('groups').children) group.hidden = !group.querySelector('.operation:not([hidden])');
-  $('found').textContent = n ? `${n} paths` : 'No path has these words.';
+  $('found').textContent = n ? `${n} paths` : 'No path matches.';
 }
 
 try {
@@ -116,5 +116,5 @@ try {
   find();
 } catch (error) {
   $('about').textContent = '';
-  $('docs-error').textContent = `The document cannot be read: ${error.message}`;
+  $('docs-error').textContent = `Cannot load openapi.json: ${error.message}`;
 }

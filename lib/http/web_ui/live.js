@@ -1,14 +1,14 @@
-// What happens on the server now: figures of /metrics every two seconds, the last two minutes as a line.
+// Live metrics: polls /metrics every 2 s and plots the texts per second of the last 2 minutes.
 import { $, ask, drawn, element, number } from './base.js';
 
 const EVERY_MS = 2000;
 const KEPT = 60;
-const SMOOTHED = 5; // samples that a figure is taken over
+const SMOOTHED = 5; // samples that a rate is averaged over
 const WIDTH = 600, HEIGHT = 80;
 let samples = [];
 let rates = [];
 
-// Sums of the samples of each name; the page needs no labels.
+// Sum of each metric over its labels.
 function sumsOf(text) {
   const sums = {};
   for (const line of text.split('\n')) {
@@ -27,18 +27,18 @@ function perSecond(name, from, to) {
 }
 
 function drawHistory() {
-  const most = Math.max(...rates, 1);
-  const points = rates.map((rate, i) => [WIDTH - (rates.length - 1 - i) * WIDTH / (KEPT - 1), HEIGHT - 2 - (HEIGHT - 8) * rate / most]);
+  const max = Math.max(...rates, 1);
+  const points = rates.map((rate, i) => [WIDTH - (rates.length - 1 - i) * WIDTH / (KEPT - 1), HEIGHT - 2 - (HEIGHT - 8) * rate / max]);
   const line = points.map((point) => point.join(',')).join(' ');
   $('history').replaceChildren(
     drawn('polygon', { points: `${points[0][0]},${HEIGHT} ${line} ${WIDTH},${HEIGHT}` }),
     drawn('polyline', { points: line }));
-  $('history-most').textContent = number(most);
+  $('history-max').textContent = number(max);
   const mean = rates.reduce((sum, rate) => sum + rate, 0) / rates.length;
-  $('history-words').textContent = `Texts a second in the last two minutes: ${number(rates.at(-1), 1)} now, ${number(Math.max(...rates), 1)} at most, ${number(mean, 1)} on average`;
+  $('history-words').textContent = `Texts per second, last 2 minutes: current ${number(rates.at(-1), 1)}, maximum ${number(Math.max(...rates), 1)}, mean ${number(mean, 1)}`;
 }
 
-// The numbers of the line, made when somebody opens them.
+// The table of the plot, made when it is opened.
 function listHistory() {
   if (!$('history-table').open) return;
   $('history-rows').replaceChildren(...rates.map((rate, i) => element('tr', {},
@@ -71,7 +71,7 @@ function forget() {
   for (const id of ['rate', 'token-rate', 'latency', 'queue', 'memory']) $(id).textContent = '–';
 }
 
-// A page that nobody looks at asks nothing.
+// A hidden page sends no requests.
 async function watch() {
   try {
     if (document.hidden) forget();
@@ -79,7 +79,7 @@ async function watch() {
     $('live-error').textContent = '';
   } catch (error) {
     forget();
-    $('live-error').textContent = error.status === 401 ? 'The figures need an API key.' : error.message;
+    $('live-error').textContent = error.status === 401 ? 'The metrics require an API key.' : error.message;
   }
   setTimeout(watch, EVERY_MS);
 }

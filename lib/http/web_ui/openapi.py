@@ -12,20 +12,20 @@ TEXTS = {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2048}
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 NUMBERS = {"type": "array", "items": {"type": "number"}}
 VECTORS = {"type": "array", "items": NUMBERS}
-MODEL = {"type": "string", "description": "a name of a model; default: the first one"}
+MODEL = {"type": "string", "description": "model name; default: the first model"}
 COUNT = {"type": "integer", "minimum": 0}
 ANY_INPUT = {"anyOf": [TEXT, TEXTS, IDS, {"type": "array", "items": IDS, "minItems": 1}]}
-TRUNCATE = {"type": ["boolean", "null"], "description": "cut texts over the model's limit; else they are refused"}
-OLLAMA_OPTIONS = {"type": ["object", "null"], "description": "others than num_ctx have no effect", "properties": {
-    "num_ctx": {"type": ["integer", "null"], "minimum": 1, "description": "cut texts here; at most the model's limit"}}}
+TRUNCATE = {"type": ["boolean", "null"], "description": "truncate texts over the model's limit; otherwise such texts are rejected"}
+OLLAMA_OPTIONS = {"type": ["object", "null"], "description": "options other than num_ctx have no effect", "properties": {
+    "num_ctx": {"type": ["integer", "null"], "minimum": 1, "description": "truncate texts at this number of tokens; the model's limit also applies"}}}
 SIDE = {"type": ["string", "null"], "enum": ["left", "right", "Left", "Right", None]}
-DIMENSIONS = {"type": "integer", "minimum": 1, "description": "the first numbers of each vector, taken before the model normalizes it: "
-              "norm 1 if the model's whole vectors have it (or `normalize` asks for it)"}
+DIMENSIONS = {"type": "integer", "minimum": 1, "description": "keep the first values of each vector, then normalize "
+              "if the model or `normalize` normalizes"}
 FLAG = {"type": "boolean"}
 
 
 def record(required=(), **properties):
-    """An object with these members."""
+    """A JSON object schema with these fields."""
     made = {"type": "object", "properties": properties}
     return {**made, "required": list(required)} if required else made
 
@@ -54,19 +54,19 @@ ERRORS = {
     "kserve": record(("error",), error={"type": "string"}),
 }
 STATUSES = {
-    "400": "the request is wrong: the message names the field and the limit",
-    "401": "no key, or an unknown one",
-    "404": "no such model or path",
-    "405": "not with this method",
-    "406": "none of the formats accepted",
-    "408": "the request did not come in time",
-    "409": "the model's vector space is another than `x-gpuserve-space`",
-    "411": "no length", "413": "over a limit of size", "414": "the path is too long",
-    "415": "the content type or coding is not understood",
-    "422": "over the model's limits, or not what this model can do",
-    "424": "the device failed", "429": "the queue is full: see `Retry-After`",
-    "431": "the header is too large", "500": "a fault of the server",
-    "501": "not offered", "503": "draining, or the model is not loaded",
+    "400": "invalid request; the message names the field and the limit",
+    "401": "missing or invalid API key",
+    "404": "unknown model or path",
+    "405": "method not allowed",
+    "406": "no acceptable response format",
+    "408": "request timeout",
+    "409": "the model's vector space differs from `x-gpuserve-space`",
+    "411": "length required", "413": "the request exceeds a size limit", "414": "the path is too long",
+    "415": "unsupported content type or encoding",
+    "422": "the input exceeds the model's limits, or the model does not support the task",
+    "424": "the device failed", "429": "the queue is full or the rate limit is reached; see `Retry-After`",
+    "431": "the header is too large", "500": "internal server error",
+    "501": "not implemented", "503": "the server is draining or the model is not loaded",
     "504": "the client's deadline passed",
 }
 
@@ -79,17 +79,17 @@ AT_LEAST_1 = {"type": "integer", "minimum": 1}
 COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": "string", "enum": [
     "search_query", "search_document", "classification", "clustering", "image"]},
     embedding_types={"type": "array", "items": {"type": "string", "enum": ["float", "base64"]},
-                     "description": "the reply of /v1/embed is keyed by type where this is given, that of /v2/embed always"},
+                     "description": "/v2/embed always keys the reply by type; /v1/embed does if this field is set"},
     truncate={"type": "string", "enum": ["NONE", "START", "END"]}, output_dimension=DIMENSIONS,
-    max_tokens={**AT_LEAST_1, "description": "cut each text at so many tokens, special ones included"})
+    max_tokens={**AT_LEAST_1, "description": "truncate each text at this number of tokens, including special tokens"})
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
-                top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "as `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
-                max_tokens_per_doc={**AT_LEAST_1, "description": "cut each document at so many tokens"},
-                truncation={**FLAG, "description": "false: refuse what is over the model's limit"})
+                top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "alias of `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
+                max_tokens_per_doc={**AT_LEAST_1, "description": "truncate each document at this number of tokens"},
+                truncation={**FLAG, "description": "false: reject texts over the model's limit"})
 INSTANCES = {name: record((name,), signature_name={"type": "string", "enum": ["serving_default"]},
                           **{name: {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}})
              for name in ("instances", "examples")}
-PARAMETERS = {"type": "object", "description": "members that the task does not know are refused"}
+PARAMETERS = {"type": "object", "description": "unknown fields are rejected"}
 INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"},
                inputs={"type": "array", "minItems": 1, "items": TENSOR},
                outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
@@ -111,105 +111,105 @@ ROWS = [
         ("input",), model=MODEL, input=ANY_INPUT, encoding_format={"type": "string", "enum": ["float", "base64"]},
         dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
-        truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "cut at so many tokens, special ones included; -1: at the model's limit"},
+        truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "truncate at this number of tokens, including special tokens; -1: the model's limit"},
         prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},
-        task={"type": "string", "description": "as `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY),
-    ("GET", "/v1/models", "openai", "The models", None, record(("object", "data"), object={"const": "list"}, data={
+        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY),
+    ("GET", "/v1/models", "openai", "List models", None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
-    ("GET", "/v1/models/{model}", "openai", "One model", None, record(
+    ("GET", "/v1/models/{model}", "openai", "Describe a model", None, record(
         ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
         token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
     ("POST", "/embed", "tei", "Embed", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),
-    ("POST", "/embed_all", "tei", "A vector for each token", record(
+    ("POST", "/embed_all", "tei", "Embed each token", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": VECTORS}),
-    ("POST", "/embed_sparse", "tei", "Weights of words, of a masked language model", record(
+    ("POST", "/embed_sparse", "tei", "Sparse embeddings (SPLADE)", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": {"type": "array", "items": record(
             ("index", "value"), index=COUNT, value={"type": "number"})}}),
     ("POST", "/predict", "tei", "Classify", record(("inputs",), model=MODEL, inputs={}, raw_scores=FLAG,
      truncate=TRUNCATE, truncation_direction=SIDE),
      {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
-    ("GET", "/info", "tei", "What is served", None, record(("model_id", "max_input_length", "version"),
+    ("GET", "/info", "tei", "Describe the server and its model", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
-    ("POST", "/rerank", "tei", "Rank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
+    ("POST", "/rerank", "tei", "Rerank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
         ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG,
         top_n={"type": "integer", "minimum": 1}, truncate=TRUNCATE, truncation_direction=SIDE), RERANK]}, {}),
-    ("POST", "/reranking", "tei", "As /rerank", RERANK, RANKED),
-    ("POST", "/similarity", "tei", "Similarity of a sentence with others", record(
+    ("POST", "/reranking", "tei", "Alias of /rerank", RERANK, RANKED),
+    ("POST", "/similarity", "tei", "Similarity of a sentence to other sentences", record(
         ("inputs",), model=MODEL, inputs=record(("source_sentence", "sentences"), source_sentence=TEXT, sentences=TEXTS),
         parameters={"type": "object"}), NUMBERS),
-    ("POST", "/tokenize", "tei", "Tokens (TEI: inputs; llama.cpp: content)", {"anyOf": [record(
+    ("POST", "/tokenize", "tei", "Tokenize (TEI: inputs; llama.cpp: content)", {"anyOf": [record(
         ("inputs",), model=MODEL, inputs={"anyOf": [TEXT, TEXTS]}, add_special_tokens=FLAG, prompt_name={"type": ["string", "null"]}),
         record(("content",), model=MODEL, content={"type": "string"}, add_special=FLAG, with_pieces=FLAG,
                parse_special={"const": True})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
-    ("POST", "/decode", "tei", "Text of token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
+    ("POST", "/decode", "tei", "Decode token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
      skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
-    ("POST", "/detokenize", "tei", "Text of token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
+    ("POST", "/detokenize", "tei", "Decode token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
      record(("content",), content={"type": "string"})),
-    ("POST", "/v1/rerank", "jina", "Rank documents (Cohere v1, Jina)", RERANK, RANKED),
-    ("POST", "/v1/reranking", "jina", "As /v1/rerank", RERANK, RANKED),
-    ("POST", "/v2/rerank", "cohere", "Rank documents (Cohere v2)", RERANK, RANKED),
+    ("POST", "/v1/rerank", "jina", "Rerank documents (Cohere v1, Jina)", RERANK, RANKED),
+    ("POST", "/v1/reranking", "jina", "Alias of /v1/rerank", RERANK, RANKED),
+    ("POST", "/v2/rerank", "cohere", "Rerank documents (Cohere v2)", RERANK, RANKED),
     ("POST", "/v1/embed", "cohere", "Embed (Cohere v1)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/v2/embed", "cohere", "Embed (Cohere v2)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/api/embed", "kserve", "Embed (Ollama)", record(("input",), model=MODEL, input={"anyOf": [TEXT, TEXTS]},
      truncate=FLAG, dimensions=DIMENSIONS, options=OLLAMA_OPTIONS), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
-    ("POST", "/api/embeddings", "kserve", "Embed one text, not normalized (Ollama)", record(
+    ("POST", "/api/embeddings", "kserve", "Embed one text without normalization (Ollama)", record(
         ("prompt",), model=MODEL, prompt=TEXT, options=OLLAMA_OPTIONS),
      record(("embedding",), embedding=NUMBERS)),
-    ("GET", "/api/tags", "kserve", "The models (Ollama)", None, record(("models",), models={"type": "array"})),
-    ("GET", "/api/version", "kserve", "The server's version (Ollama)", None, record(("version",), version={"type": "string"})),
-    ("POST", "/", "tei", "Any task of Hugging Face's InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), {}),
-    ("POST", "/models/{model}", "tei", "As /, of a named model", record(("inputs",), inputs={}, parameters=PARAMETERS), {}),
-    ("GET", "/v2", "kserve", "The server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
-    ("GET", "/v2/health/live", "kserve", "It answers", None, record(("live",), live=FLAG)),
-    ("GET", "/v2/health/ready", "kserve", "It is ready for work", None, record(("ready",), ready=FLAG)),
-    ("POST", "/v2/repository/index", "kserve", "The models and their states", record(), {"type": "array", "items": record(
+    ("GET", "/api/tags", "kserve", "List models (Ollama)", None, record(("models",), models={"type": "array"})),
+    ("GET", "/api/version", "kserve", "Server version (Ollama)", None, record(("version",), version={"type": "string"})),
+    ("POST", "/", "tei", "Any task of the Hugging Face InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), {}),
+    ("POST", "/models/{model}", "tei", "Alias of / for a named model", record(("inputs",), inputs={}, parameters=PARAMETERS), {}),
+    ("GET", "/v2", "kserve", "Describe the server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
+    ("GET", "/v2/health/live", "kserve", "Liveness", None, record(("live",), live=FLAG)),
+    ("GET", "/v2/health/ready", "kserve", "Readiness", None, record(("ready",), ready=FLAG)),
+    ("POST", "/v2/repository/index", "kserve", "List models and their states", record(), {"type": "array", "items": record(
         ("name", "state"), name={"type": "string"}, state={"type": "string"})}),
     ("POST", "/v2/repository/models/{model}/load", "kserve", "Load a model", record(), {}),
     ("POST", "/v2/repository/models/{model}/unload", "kserve", "Unload a model", record(), {}),
-    ("GET", "/v2/models/stats", "kserve", "The statistics of all models (Triton)", None, STATISTICS),
+    ("GET", "/v2/models/stats", "kserve", "Statistics of all models (Triton)", None, STATISTICS),
     *[(method, f"/v2/models/{{model}}{version}{rest}", "kserve", summary, request, reply)
       for version in ("", "/versions/{version}")
       for method, rest, summary, request, reply in (
-          ("GET", "", "A model's tensors", None, record(("name", "inputs", "outputs"), name={"type": "string"},
+          ("GET", "", "Model metadata", None, record(("name", "inputs", "outputs"), name={"type": "string"},
            inputs={"type": "array"}, outputs={"type": "array"})),
-          ("GET", "/ready", "A model is loaded", None, {}),
-          ("GET", "/config", "A model's configuration (Triton)", None, record(("name",), name={"type": "string"})),
-          ("GET", "/stats", "A model's statistics (Triton)", None, STATISTICS),
+          ("GET", "/ready", "Model readiness", None, {}),
+          ("GET", "/config", "Model configuration (Triton)", None, record(("name",), name={"type": "string"})),
+          ("GET", "/stats", "Model statistics (Triton)", None, STATISTICS),
           ("POST", "/infer", "Infer", INFER, INFER_REPLY))],
     *[("POST", f"/v1/models/{{model}}{version}:{verb}", "kserve", f"{verb} (TensorFlow Serving)", INSTANCES[field], reply)
-      for version in ("", "/versions/{version}")
+      for version in ("", "/versions/{version}", "/labels/{version}")
       for verb, field, reply in (("predict", "instances", record(("predictions",), predictions={"type": "array"})),
                           ("classify", "examples", record(("result",), result={"type": "array"})))],
-    *[("GET", path, "tei", "It is ready for work", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
-    ("GET", "/livez", "tei", "It answers", None, "text/plain"),
-    ("GET", "/health/deep", "tei", "Each model computes a text now", None, record(("models", "ready"), ready=FLAG, models={
+    *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
+    ("GET", "/livez", "tei", "Liveness", None, "text/plain"),
+    ("GET", "/health/deep", "tei", "Health check that runs a text through each model", None, record(("models", "ready"), ready=FLAG, models={
         "type": "array", "items": record(("name", "status", "us"), name={"type": "string"}, status={"type": "string"},
                                          us={"type": "integer"}, error={"type": ["string", "null"]})})),
-    ("GET", "/metrics", "tei", "Statistics for Prometheus", None, "text/plain"),
-    ("GET", "/", "tei", "The page for people", None, "text/html"),
-    ("GET", "/page.css", "tei", "Its style", None, "text/css"),
-    *[("GET", path, "tei", "Its script", None, "text/javascript") for path in ("/base.js", "/charts.js", "/live.js", "/page.js")],
-    ("GET", "/docs", "tei", "This document, for people", None, "text/html"),
-    ("GET", "/docs.js", "tei", "Its script", None, "text/javascript"),
-    ("GET", "/openapi.json", "tei", "This document", None, record(("openapi",), openapi={"type": "string"})),
-    ("GET", "/api-doc/openapi.json", "tei", "This document, where TEI has it", None, record(("openapi",), openapi={"type": "string"})),
+    ("GET", "/metrics", "tei", "Metrics in the Prometheus text format", None, "text/plain"),
+    ("GET", "/", "tei", "Web page", None, "text/html"),
+    ("GET", "/page.css", "tei", "Style sheet of the web page", None, "text/css"),
+    *[("GET", path, "tei", "Script of the web page", None, "text/javascript") for path in ("/base.js", "/charts.js", "/live.js", "/page.js")],
+    ("GET", "/docs", "tei", "API documentation as a web page", None, "text/html"),
+    ("GET", "/docs.js", "tei", "Script of the web page", None, "text/javascript"),
+    ("GET", "/openapi.json", "tei", "OpenAPI document", None, record(("openapi",), openapi={"type": "string"})),
+    ("GET", "/api-doc/openapi.json", "tei", "OpenAPI document (TEI path)", None, record(("openapi",), openapi={"type": "string"})),
 ]
 
 
 def parameters(path):
-    """What stands in braces in a path."""
+    """Path parameters: the names in braces."""
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
             for name in ("model", "version") if f"{{{name}}}" in path]
 
 
 def operation(method, path, dialect, summary, request, reply):
-    """One row as OpenAPI has it."""
+    """One row as an OpenAPI operation."""
     media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
-    responses = {"200": {"description": "done", "content": {media: {"schema": schema}}}}
+    responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
     for status, text in STATUSES.items():
         responses[status] = {"description": text, "content": {
             "application/json": {"schema": {"$ref": f"#/components/schemas/{dialect}_error"}}}}
@@ -222,8 +222,8 @@ def operation(method, path, dialect, summary, request, reply):
     if request is not None:
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
         if path.endswith("/infer"):
-            made["description"] = ("The binary extension is understood both ways: `Inference-Header-Content-Length` "
-                                   "and `binary_data_size`.")
+            made["description"] = ("Supports the binary tensor data extension for inputs and outputs: "
+                                   "`Inference-Header-Content-Length` and `binary_data_size`.")
     return made
 
 
@@ -236,7 +236,7 @@ def main():
         json.dump({
             "openapi": "3.1.0",
             "info": {"title": "gpuserve", "version": version, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-                     "description": "Text to vectors, labels and scores. The paths are those of the clients there are."},
+                     "description": "Text embeddings, classification and reranking, with the APIs of existing clients."},
             "security": [{"bearer": []}, {}],
             "paths": paths,
             "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},

@@ -1,17 +1,17 @@
-// The page for people: every figure comes from the server's own API, nothing from elsewhere.
+// Web page of the server. All data come from the server's own API; no other origin is contacted.
 import { $, Refused, ask, element, number } from './base.js';
 import { bars, components, entities, heat, plane, pointsTable, project, tokens, tokensLine } from './charts.js';
 
 const MAX_TEXTS = 64;
 const MAX_LABELS = 20;
-let model; // what GET /v1/models/{model} says of the chosen one
+let model; // reply of GET /v1/models/{model} for the selected model
 
 // ------------------------------------------------------------------------------------- model
 
 function factsOf(facts) {
   return [facts.dtype, `on ${facts.device}`, facts.dim && `${number(facts.dim)} dimensions`,
     facts.labels && `${number(facts.labels)} ${facts.labels === 1 ? 'label' : 'labels'}`,
-    facts.token_labels && `${number(facts.token_labels)} labels of tokens`, `${number(facts.max_tokens)} tokens a text at most`].filter(Boolean).join(' · ');
+    facts.token_labels && `${number(facts.token_labels)} token labels`, `${number(facts.max_tokens)} tokens per text at most`].filter(Boolean).join(' · ');
 }
 
 function allow(name, reason) {
@@ -25,10 +25,10 @@ async function showModel() {
   const { body } = await ask(`v1/models/${$('model').value}`);
   model = body;
   $('model-facts').textContent = factsOf(model);
-  allow('embed', model.dim ? '' : 'This model makes no embeddings. Choose another one above, or start the server with one that does.');
+  allow('embed', model.dim ? '' : 'This model has no embeddings. Select another model, or start the server with an embedding model.');
   allow('classify', model.labels || model.token_labels ? ''
-    : 'This model has no labels. Start the server with --head FILE to put a classifier over its embedding, or with a model that classifies.');
-  allow('rerank', model.dim || model.labels === 1 ? '' : 'This model does not support reranking: it needs an embedder, or a cross-encoder with one label.');
+    : 'This model has no labels. Start the server with --head FILE to add a classifier head, or with a classification model.');
+  allow('rerank', model.dim || model.labels === 1 ? '' : 'This model does not support reranking. Use an embedding model, or a cross-encoder with one label.');
   $('classify-pair-field').hidden = Boolean(model.dim || model.token_labels);
   for (const name of Object.keys(works)) clear(name);
 }
@@ -41,7 +41,7 @@ async function loadModels() {
   await showModel();
 }
 
-// What goes wrong here is told at the key where there is none or a wrong one, else at the model.
+// A 401 error is shown at the API key field, any other error at the model.
 async function trying(work) {
   $('model-error').textContent = '';
   $('key-error').textContent = '';
@@ -50,7 +50,7 @@ async function trying(work) {
     $('key-form').hidden = true;
   } catch (error) {
     model = undefined;
-    $('model-facts').textContent = 'No model can be asked yet.';
+    $('model-facts').textContent = 'No model is available.';
     if (error.status === 401) askForKey(error);
     else $('model-error').textContent = error.message;
   }
@@ -60,7 +60,7 @@ function askForKey(error) {
   const again = $('key').value !== '';
   $('key-form').hidden = false;
   $('key').setAttribute('aria-invalid', again);
-  $('key-error').textContent = again ? error.message : 'This server asks for an API key.';
+  $('key-error').textContent = again ? error.message : 'This server requires an API key.';
 }
 
 // -------------------------------------------------------------------------------------- tabs
@@ -119,11 +119,11 @@ function statusOf(reply, began) {
   const tokenCount = reply.headers.get('x-compute-tokens');
   const compute = reply.headers.get('x-compute-time');
   const cut = Number(reply.headers.get('x-gpuserve-truncated') ?? 0);
-  return `Done: ${[`${(performance.now() - began).toFixed(1)} ms here`, compute && `${compute} ms on the server (${reply.headers.get('x-compute-type')})`,
-    tokenCount && `${number(Number(tokenCount))} tokens`, cut && `${cut} ${cut === 1 ? 'text was' : 'texts were'} cut`].filter(Boolean).join(', ')}.`;
+  return `Done: ${[`${(performance.now() - began).toFixed(1)} ms in the browser`, compute && `${compute} ms on the server (${reply.headers.get('x-compute-type')})`,
+    tokenCount && `${number(Number(tokenCount))} tokens`, cut && `${cut} ${cut === 1 ? 'text' : 'texts'} truncated`].filter(Boolean).join(', ')}.`;
 }
 
-// The button stays one that can be reached while its work runs, so that it keeps the focus.
+// The button gets aria-disabled instead of `disabled` while the request runs, so that it keeps the focus.
 async function run(name) {
   const form = $(`${name}-form`);
   const button = form.querySelector('button');
@@ -133,10 +133,10 @@ async function run(name) {
   button.setAttribute('aria-disabled', 'true');
   $(`${name}-status`).textContent = 'Computing…';
   try {
-    if (!asked) throw new Refused('No model can be asked yet.');
+    if (!asked) throw new Refused('No model is available.');
     const began = performance.now();
     const { reply, show } = await works[name].work();
-    if (asked !== model) return; // another one was chosen meanwhile: its page is clear
+    if (asked !== model) return; // the user selected another model meanwhile
     const status = statusOf(reply, began);
     $(`${name}-result`).hidden = false;
     show();
@@ -149,17 +149,17 @@ async function run(name) {
 }
 
 function textOf(id) {
-  if (!$(id).value.trim()) throw new Refused('There is no text.', { field: id });
+  if (!$(id).value.trim()) throw new Refused('Enter a text.', { field: id });
   return $(id).value;
 }
 
 function linesOf(id) {
   const lines = textOf(id).split('\n').map((line) => line.trim()).filter(Boolean);
-  if (lines.length > MAX_TEXTS) throw new Refused(`There are ${number(lines.length)} texts: ${MAX_TEXTS} at most here.`, { field: id });
+  if (lines.length > MAX_TEXTS) throw new Refused(`${number(lines.length)} texts exceed the limit of ${MAX_TEXTS}.`, { field: id });
   return lines;
 }
 
-// The server counts items from 0; people count what they pasted from 1.
+// The server counts items from 0, the page shows them from 1.
 async function askOf(lines, path, body) {
   try {
     return await ask(path, body);
@@ -180,11 +180,11 @@ function showPlane(texts, vectors) {
   $('plane-details').hidden = !enough;
   drawPlane = () => {};
   if (!enough) {
-    $('plane-about').textContent = 'Three texts make a plane: add some.';
+    $('plane-about').textContent = 'The projection needs at least 3 texts.';
     return;
   }
   const { points, share } = project(vectors);
-  $('plane-about').textContent = `The two directions in which the vectors differ most; they hold ${Math.round(100 * share)} % of the differences. Numbers are those of the texts.`;
+  $('plane-about').textContent = `The first two principal components (${Math.round(100 * share)} % of the variance). The numbers are the line numbers of the texts.`;
   $('points').replaceChildren(pointsTable(texts, points));
   drawPlane = () => plane($('plane'), texts, points);
   drawPlane();
@@ -196,7 +196,7 @@ async function embed() {
   return { reply, show() {
     $('heat').replaceChildren(heat(texts, reply.body));
     $('vectors').replaceChildren(components(texts, reply.body));
-    $('vectors-about').textContent = `The first ${Math.min(8, model.dim)} of ${number(model.dim)} components of each.`;
+    $('vectors-about').textContent = `The first ${Math.min(8, model.dim)} of ${number(model.dim)} components of each vector.`;
     showPlane(texts, reply.body);
   } };
 }
@@ -210,7 +210,7 @@ async function classify() {
     : await askOf([text], 'predict', { model: model.id, inputs: pair ? [text, pair] : text, truncate });
   return { reply, show() {
     const found = reply.body;
-    $('bars-about').textContent = ofTokens ? `${number(found.length)} parts of the text have a label.`
+    $('bars-about').textContent = ofTokens ? `${number(found.length)} entities.`
       : `${found.length > MAX_LABELS ? `The ${MAX_LABELS} highest of ${number(found.length)}` : 'All'} labels, by score.`;
     $('bars').replaceChildren(ofTokens ? entities(found)
       : bars('Score of each label', ['Label', 'Score'], found.slice(0, MAX_LABELS).map(({ label, score }) => [label, score]), 'labels'));
@@ -231,13 +231,13 @@ async function rerank() {
   const documents = linesOf('rerank-documents');
   const reply = await askOf(documents, 'v1/rerank', { model: model.id, query, documents });
   return { reply, show() {
-    $('ranking-about').textContent = `By ${reply.body.meta.method === 'cosine' ? 'similarity of embeddings' : reply.body.meta.method}, best first.`;
+    $('ranking-about').textContent = `Sorted by ${reply.body.meta.method === 'cosine' ? 'similarity of embeddings' : reply.body.meta.method}, best first.`;
     $('ranking').replaceChildren(bars('Score of each document', ['Document', 'Score'],
       reply.body.results.map((entry) => [documents[entry.index], entry.relevance_score])));
   } };
 }
 
-// Each with the field that the server's own errors are most often about.
+// Each task, with the field that an error of the server without a field is shown at.
 const works = {
   embed: { work: embed, field: 'embed-texts' },
   classify: { work: classify, field: 'classify-text' },

@@ -275,7 +275,7 @@ static gpuserve_status score_all_pairs(struct rerank *r, gpuserve_error *error)
 
 /* ------------------------------------------------------------------------------------- memory */
 
-static gpuserve_status make_room(struct rerank *r, gpuserve_error *error)
+static gpuserve_status alloc_buffers(struct rerank *r, gpuserve_error *error)
 {
     const size_t block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
     bool whole;
@@ -301,7 +301,7 @@ static gpuserve_status make_room(struct rerank *r, gpuserve_error *error)
                  : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory to rerank %zu documents", r->n);
 }
 
-static void free_room(struct rerank *r)
+static void free_buffers(struct rerank *r)
 {
     free(r->scores);
     free(r->items);
@@ -353,7 +353,7 @@ static void hand_over(const struct rerank *r, float *scores, size_t *order)
 
 static gpuserve_status rerank(struct rerank *r, float *scores, size_t *order, gpuserve_error *error)
 {
-    gpuserve_status st = make_room(r, error);
+    gpuserve_status st = alloc_buffers(r, error);
 
     if (st == GPUSERVE_OK)
         st = r->options.method == GPUSERVE_RERANK_COSINE ? score_cosines(r, error)
@@ -362,7 +362,7 @@ static gpuserve_status rerank(struct rerank *r, float *scores, size_t *order, gp
         st = judge(r, error);
         hand_over(r, scores, order);
     }
-    free_room(r);
+    free_buffers(r);
     return st;
 }
 

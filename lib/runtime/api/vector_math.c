@@ -45,9 +45,9 @@ static float score_of_row(const struct vector_math_ranking *r, size_t row)
     return (float)dot(r->query, r->rows + row * r->dim, r->dim);
 }
 
-static float score_at(const struct vector_math_ranking *r, size_t place)
+static float score_at(const struct vector_math_ranking *r, size_t position)
 {
-    return r->scores ? r->scores[place] : score_of_row(r, r->indices[place]);
+    return r->scores ? r->scores[position] : score_of_row(r, r->indices[position]);
 }
 
 /* Whether (score, row) ranks behind the other: lower score, or equal score and later row. NaN ranks
@@ -59,20 +59,20 @@ static bool is_worse(float score, size_t row, float other, size_t other_row)
     return score != other ? score < other : row > other_row;
 }
 
-static void put(const struct vector_math_ranking *r, size_t place, size_t row, float score)
+static void put(const struct vector_math_ranking *r, size_t position, size_t row, float score)
 {
-    r->indices[place] = row;
+    r->indices[position] = row;
     if (r->scores)
-        r->scores[place] = score;
+        r->scores[position] = score;
 }
 
 /* Sift-down: moves (row, score) from the root of a heap of n until no child is worse. */
 static void sink(const struct vector_math_ranking *r, size_t n, size_t row, float score)
 {
-    size_t place = 0;
+    size_t position = 0;
 
     for (;;) {
-        size_t child = 2 * place + 1;
+        size_t child = 2 * position + 1;
         float child_score;
 
         if (child >= n)
@@ -88,25 +88,25 @@ static void sink(const struct vector_math_ranking *r, size_t n, size_t row, floa
         }
         if (!is_worse(child_score, r->indices[child], score, row))
             break;
-        put(r, place, r->indices[child], child_score);
-        place = child;
+        put(r, position, r->indices[child], child_score);
+        position = child;
     }
-    put(r, place, row, score);
+    put(r, position, row, score);
 }
 
-/* Sift-up: moves (row, score) from the end of a heap of `place` elements towards the root. */
-static void rise(const struct vector_math_ranking *r, size_t place, size_t row, float score)
+/* Sift-up: moves (row, score) from the end of a heap of `position` elements towards the root. */
+static void rise(const struct vector_math_ranking *r, size_t position, size_t row, float score)
 {
-    while (place > 0) {
-        const size_t parent = (place - 1) / 2;
+    while (position > 0) {
+        const size_t parent = (position - 1) / 2;
         const float parent_score = score_at(r, parent);
 
         if (!is_worse(score, row, parent_score, r->indices[parent]))
             break;
-        put(r, place, r->indices[parent], parent_score);
-        place = parent;
+        put(r, position, r->indices[parent], parent_score);
+        position = parent;
     }
-    put(r, place, row, score);
+    put(r, position, row, score);
 }
 
 GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,

@@ -60,12 +60,12 @@ static gpuserve_status run_there(gpuserve_compute *c, struct gpuserve_op_chain *
     st = gsv_compute_reserve(c, GSV_COMPUTE_A, bytes, error);
     if (st == GPUSERVE_OK)
         st = gsv_compute_reserve(c, GSV_COMPUTE_B, step_bytes + 1, error);
-    op->in = op->out = c->places[GSV_COMPUTE_A].memory;
-    op->steps = c->places[GSV_COMPUTE_B].memory;
+    op->in = op->out = c->buffers[GSV_COMPUTE_A].memory;
+    op->steps = c->buffers[GSV_COMPUTE_B].memory;
     if (st == GPUSERVE_OK)
         st = c->backend->memory_write(c->device, op->out, here.in, bytes, error);
     if (st == GPUSERVE_OK && step_bytes > 0)
-        st = c->backend->memory_write(c->device, c->places[GSV_COMPUTE_B].memory, here.steps,
+        st = c->backend->memory_write(c->device, c->buffers[GSV_COMPUTE_B].memory, here.steps,
                                       step_bytes, error);
     *copy_seconds = gsv_compute_now() - begin;
     if (st == GPUSERVE_OK)

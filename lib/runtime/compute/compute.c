@@ -44,10 +44,10 @@ gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size
     return st;
 }
 
-gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_place place,
+gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_buffer buffer,
                                     size_t size, gpuserve_error *error)
 {
-    struct gsv_compute_memory *at = &compute->places[place];
+    struct gsv_compute_memory *at = &compute->buffers[buffer];
     gpuserve_status st;
 
     if (size <= at->size)
@@ -178,8 +178,8 @@ GPUSERVE_API void gpuserve_compute_close(gpuserve_compute **compute)
     if (gsv_forked(&ended->context->fork_check))
         return;
     if (ended->backend) {
-        for (int i = 0; i < GSV_COMPUTE_PLACES && ended->device; i++)
-            ended->backend->memory_free(ended->device, ended->places[i].memory);
+        for (int i = 0; i < GSV_COMPUTE_BUFFERS && ended->device; i++)
+            ended->backend->memory_free(ended->device, ended->buffers[i].memory);
         ended->backend->stream_destroy(&ended->stream);
         ended->backend->device_close(&ended->device);
     }

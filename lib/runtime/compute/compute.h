@@ -16,14 +16,14 @@ struct gsv_compute_memory {
     size_t size;
 };
 
-enum gsv_compute_place {
+enum gsv_compute_buffer {
     GSV_COMPUTE_A,
     GSV_COMPUTE_B,
     GSV_COMPUTE_C,
     GSV_COMPUTE_D,
     GSV_COMPUTE_SCRATCH
 };
-#define GSV_COMPUTE_PLACES 5
+#define GSV_COMPUTE_BUFFERS 5
 
 struct gpuserve_compute {
     struct gpuserve_context *context;
@@ -33,7 +33,7 @@ struct gpuserve_compute {
     bool is_host; /* device memory is host memory: operands are used in place */
     char selector[64];
     pthread_mutex_t lock; /* serialises calls */
-    struct gsv_compute_memory places[GSV_COMPUTE_PLACES];
+    struct gsv_compute_memory buffers[GSV_COMPUTE_BUFFERS];
 };
 
 /* The handle is not NULL and the process is not a fork of its creator. */
@@ -45,8 +45,9 @@ gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size
                                  const void *job, const char *name,
                                  const gpuserve_compute_result *result, gpuserve_error *error);
 
-/* Makes `place` hold at least `size` bytes; its previous content is lost. Caller holds the lock. */
-gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_place place,
+/* Makes `buffer` hold at least `size` bytes; its previous content is lost. Caller holds the lock.
+ */
+gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_buffer buffer,
                                     size_t size, gpuserve_error *error);
 
 double gsv_compute_now(void);

@@ -16,15 +16,15 @@
 
 /* ------------------------------------------------------------------------------------ checking */
 
-static gpuserve_status check_size(const char *name, int32_t size, int32_t most,
+static gpuserve_status check_size(const char *name, int32_t size, int32_t maximum,
                                   gpuserve_error *error)
 {
     if (size < 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s is %" PRId32 ", the minimum is 1", name,
                         size);
-    if (size > most)
+    if (size > maximum)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s is %" PRId32 ", the limit is %" PRId32,
-                        name, size, most);
+                        name, size, maximum);
     return GPUSERVE_OK;
 }
 

@@ -213,7 +213,7 @@ static struct gpuserve_op_lstm op_of(const struct lstm_run_call *call, int32_t l
 static gpuserve_status reserve_scratch(const struct lstm_run_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->lstm->compute;
-    size_t most = 0;
+    size_t max_bytes = 0;
 
     for (int32_t i = 0; i < call->lstm->n_layers; i++) {
         struct gpuserve_op_lstm op = op_of(call, i);
@@ -222,9 +222,9 @@ static gpuserve_status reserve_scratch(const struct lstm_run_call *call, gpuserv
 
         if (st != GPUSERVE_OK)
             return st;
-        most = size > most ? size : most;
+        max_bytes = size > max_bytes ? size : max_bytes;
     }
-    return gsv_compute_reserve(c, GSV_COMPUTE_SCRATCH, most, error);
+    return gsv_compute_reserve(c, GSV_COMPUTE_SCRATCH, max_bytes, error);
 }
 
 /* Reserves device memory for scratch, layer outputs, states and the list of sequences. */
@@ -259,7 +259,7 @@ static gpuserve_status send_all(struct lstm_run_call *call, gpuserve_error *erro
     const gpuserve_compute *c = call->lstm->compute;
     const size_t list_bytes = (size_t)call->job.n_sequences * sizeof(*call->sequences);
     const double begin = gsv_compute_now();
-    gpuserve_status st = send(c, c->places[GSV_COMPUTE_A].memory, &call->input, error);
+    gpuserve_status st = send(c, c->buffers[GSV_COMPUTE_A].memory, &call->input, error);
 
     if (st == GPUSERVE_OK)
         st = send(c, call->states, &call->h_0, error);
@@ -279,7 +279,7 @@ static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *err
     const gpuserve_compute *c = call->lstm->compute;
     const bool even = call->lstm->n_layers % 2 == 0;
     const void *const from[] = {
-        c->places[even ? GSV_COMPUTE_C : GSV_COMPUTE_B].memory,
+        c->buffers[even ? GSV_COMPUTE_C : GSV_COMPUTE_B].memory,
         call->states + 2 * states_bytes(call),
         call->states + 3 * states_bytes(call),
     };
@@ -323,18 +323,18 @@ static void point(const struct lstm_run_call *call, struct gpuserve_op_lstm *op,
 {
     const gpuserve_compute *c = call->lstm->compute;
     const bool last = layer == call->lstm->n_layers - 1;
-    const enum gsv_compute_place in = layer % 2 ? GSV_COMPUTE_B : GSV_COMPUTE_C;
-    const enum gsv_compute_place out = layer % 2 ? GSV_COMPUTE_C : GSV_COMPUTE_B;
+    const enum gsv_compute_buffer in = layer % 2 ? GSV_COMPUTE_B : GSV_COMPUTE_C;
+    const enum gsv_compute_buffer out = layer % 2 ? GSV_COMPUTE_C : GSV_COMPUTE_B;
 
-    op->in = layer > 0    ? c->places[in].memory
+    op->in = layer > 0    ? c->buffers[in].memory
              : c->is_host ? call->job.input
-                          : c->places[GSV_COMPUTE_A].memory;
-    op->out = last && c->is_host && call->job.output ? call->job.output : c->places[out].memory;
+                          : c->buffers[GSV_COMPUTE_A].memory;
+    op->out = last && c->is_host && call->job.output ? call->job.output : c->buffers[out].memory;
     op->h_0 = call->job.h_0 ? states_at(call, &call->h_0, 0, layer) : NULL;
     op->c_0 = call->job.c_0 ? states_at(call, &call->c_0, 1, layer) : NULL;
     op->h_n = states_at(call, &call->h_n, 2, layer);
     op->c_n = states_at(call, &call->c_n, 3, layer);
-    op->scratch = c->places[GSV_COMPUTE_SCRATCH].memory;
+    op->scratch = c->buffers[GSV_COMPUTE_SCRATCH].memory;
     if (!c->is_host)
         op->sequences = (const void *)(call->states + 4 * states_bytes(call));
 }
@@ -365,7 +365,7 @@ static gpuserve_status run(struct lstm_run_call *call, gpuserve_error *error)
 
     if (st == GPUSERVE_OK)
         st = reserve(call, error);
-    call->states = c->places[GSV_COMPUTE_D].memory;
+    call->states = c->buffers[GSV_COMPUTE_D].memory;
     if (st == GPUSERVE_OK && !c->is_host)
         st = send_all(call, error);
     if (st == GPUSERVE_OK)

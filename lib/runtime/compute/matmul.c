@@ -118,7 +118,7 @@ static gpuserve_status check_capacity(const struct matmul_call *call, gpuserve_e
 }
 
 /* Two column ranges of one larger matrix do not overlap, although their rows interleave. */
-static bool replica_state_beside(const struct matrix *m, const struct matrix *c)
+static bool is_interleaved(const struct matrix *m, const struct matrix *c)
 {
     const uintptr_t row = (uintptr_t)c->stride * sizeof(float);
     const uintptr_t ahead = ((uintptr_t)c->data - (uintptr_t)m->data) % row;
@@ -133,8 +133,7 @@ static bool meets(const struct matrix *m, const struct matrix *c)
     const uintptr_t from = (uintptr_t)m->data, to = (uintptr_t)c->data;
 
     return m->bytes > 0 && c->bytes > 0 && from < to + extent(c) * sizeof(float) &&
-           to < from + extent(m) * sizeof(float) && !replica_state_beside(m, c) &&
-           !replica_state_beside(c, m);
+           to < from + extent(m) * sizeof(float) && !is_interleaved(m, c) && !is_interleaved(c, m);
 }
 
 static gpuserve_status check_apart(const struct matmul_call *call, gpuserve_error *error)
@@ -185,12 +184,12 @@ static size_t row_bytes(const struct matrix *m)
     return (size_t)m->columns * sizeof(float);
 }
 
-/* Copies the matrix to the device memory at `place`. */
+/* Copies the matrix to the device memory at `buffer`. */
 static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
-                            enum gsv_compute_place place, gpuserve_error *error)
+                            enum gsv_compute_buffer buffer, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
-    void *to = c->places[place].memory;
+    void *to = c->buffers[buffer].memory;
     const double begin = gsv_compute_now();
     char *tight = NULL;
     gpuserve_status st;
@@ -221,7 +220,7 @@ static gpuserve_status fetch(struct matmul_call *call, gpuserve_error *error)
     if (!tight)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a copy of `c`, %zu bytes",
                         call->c.bytes);
-    st = c->backend->memory_read(c->device, tight, c->places[GSV_COMPUTE_C].memory, call->c.bytes,
+    st = c->backend->memory_read(c->device, tight, c->buffers[GSV_COMPUTE_C].memory, call->c.bytes,
                                  error);
     for (int64_t r = 0; st == GPUSERVE_OK && r < call->c.rows; r++)
         memcpy(call->job.c + r * call->c.stride, tight + (size_t)r * row_bytes(&call->c),
@@ -277,9 +276,9 @@ static gpuserve_status send_all(struct matmul_call *call, gpuserve_error *error)
         st = send(call, &call->b, GSV_COMPUTE_B, error);
     if (st == GPUSERVE_OK && call->job.beta != 0.0f)
         st = send(call, &call->c, GSV_COMPUTE_C, error);
-    call->op.a = c->places[GSV_COMPUTE_A].memory;
-    call->op.b = c->places[GSV_COMPUTE_B].memory;
-    call->op.c = c->places[GSV_COMPUTE_C].memory;
+    call->op.a = c->buffers[GSV_COMPUTE_A].memory;
+    call->op.b = c->buffers[GSV_COMPUTE_B].memory;
+    call->op.c = c->buffers[GSV_COMPUTE_C].memory;
     return st;
 }
 
@@ -295,7 +294,7 @@ static gpuserve_status multiply(struct matmul_call *call, gpuserve_error *error)
         point_at_host(call);
     else if (st == GPUSERVE_OK)
         st = send_all(call, error);
-    call->op.scratch = c->places[GSV_COMPUTE_SCRATCH].memory;
+    call->op.scratch = c->buffers[GSV_COMPUTE_SCRATCH].memory;
     if (st == GPUSERVE_OK)
         st = c->backend->matmul(c->stream, &call->op, error);
     return st == GPUSERVE_OK && !c->is_host ? fetch(call, error) : st;

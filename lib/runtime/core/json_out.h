@@ -1,7 +1,10 @@
 /*
  * json_out.h - builds and writes small JSON objects.
  *
- * Numbers are integers, so neither rounding nor the host program's locale affects them.
+ * The documents of the library (model info, devices, profile) have a few hundred values and are
+ * built as jansson trees: a key may be added at any time, and jansson checks UTF-8. Replies of the
+ * server with millions of floats are streamed without a tree (lib/http/core/json_write.h). Numbers
+ * are integers, so neither rounding nor the host program's locale affects them.
  */
 #ifndef GSV_RUNTIME_JSON_OUT_H
 #define GSV_RUNTIME_JSON_OUT_H

@@ -152,8 +152,8 @@ void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metr
     pthread_mutex_unlock(&metrics->lock);
 }
 
-void gsv_metrics_model_place(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
-                             const char *device, const struct gsv_memory *memory)
+void gsv_metrics_model_set_memory(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                                  const char *device, const struct gsv_memory *memory)
 {
     pthread_mutex_lock(&metrics->lock);
     snprintf(model->device, sizeof(model->device), "%s", device);

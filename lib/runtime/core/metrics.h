@@ -134,8 +134,8 @@ void gsv_metrics_model_add(struct gsv_metrics *metrics, struct gsv_model_metrics
 void gsv_metrics_model_remove(struct gsv_metrics *metrics, struct gsv_model_metrics *model);
 
 /* Set the device of an open model and the memory it takes there. */
-void gsv_metrics_model_place(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
-                             const char *device, const struct gsv_memory *memory);
+void gsv_metrics_model_set_memory(struct gsv_metrics *metrics, struct gsv_model_metrics *model,
+                                  const char *device, const struct gsv_memory *memory);
 
 /* Bytes of all open models that are not suspended. */
 void gsv_metrics_memory(struct gsv_metrics *metrics, struct gsv_memory *memory);

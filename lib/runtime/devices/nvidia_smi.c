@@ -149,13 +149,14 @@ static gpuserve_status run(char **text, const char *what, const char *format, gp
 
 /* ------------------------------------------------------------------------------------- fields */
 
-/* Split a line at ", " in place, into at most `most` fields; the last one keeps its commas. */
-static int split(char *line, char *fields[], int most)
+/* Split a line at ", " in place, into at most `max_fields` fields; the last one keeps its commas.
+ */
+static int split(char *line, char *fields[], int max_fields)
 {
     int n = 0;
 
-    while (n < most) {
-        char *comma = n + 1 < most ? strstr(line, ", ") : NULL;
+    while (n < max_fields) {
+        char *comma = n + 1 < max_fields ? strstr(line, ", ") : NULL;
 
         fields[n++] = line;
         if (!comma)

@@ -264,15 +264,15 @@ static void read_processes(const struct nvml *nvml, nvml_device device, struct g
 static void read_mig(const struct nvml *nvml, nvml_device device, struct gsv_gpus *gpus,
                      int32_t parent, bool detail)
 {
-    unsigned int current = 0, pending = 0, most = 0;
+    unsigned int current = 0, pending = 0, max_devices = 0;
     int32_t instance = 0;
 
     if (!nvml->mig_mode || !nvml->mig_max || !nvml->mig_by_index ||
         nvml->mig_mode(device, &current, &pending) != NVML_OK || current == 0 ||
-        nvml->mig_max(device, &most) != NVML_OK)
+        nvml->mig_max(device, &max_devices) != NVML_OK)
         return;
     gpus->all[parent].mig_mode = true;
-    for (unsigned int i = 0; i < most; i++) {
+    for (unsigned int i = 0; i < max_devices; i++) {
         nvml_device part;
         struct gsv_gpu *gpu;
 

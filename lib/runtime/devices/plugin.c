@@ -141,25 +141,25 @@ static const char *own_folder(int *length)
     return info.dli_fname;
 }
 
-struct plugin_place {
+struct plugin_folder {
     const char *dir;
     int length; /* 0: not set */
     const char *below;
 };
 
-#define N_PLACES 4
+#define N_FOLDERS 4
 
 static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
-                                    const struct plugin_place *places, size_t n,
+                                    const struct plugin_folder *folders, size_t n,
                                     gpuserve_error *error)
 {
     char list[400] = "";
     size_t at = 0;
 
     for (size_t i = 0; i < n && at < sizeof(list); i++) {
-        if (places[i].length > 0)
+        if (folders[i].length > 0)
             at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%.*s%s", at > 0 ? ", " : "",
-                                   places[i].length, places[i].dir, places[i].below);
+                                   folders[i].length, folders[i].dir, folders[i].below);
     }
     gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin is missing: libgpuserve-%s.so is not in %s",
              plugin->name, list);
@@ -176,18 +176,18 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
     int length;
     const char *const own = own_folder(&length);
-    const struct plugin_place places[N_PLACES] = {
+    const struct plugin_folder folders[N_FOLDERS] = {
         { plugin->dir, plugin->dir ? (int)strlen(plugin->dir) : 0, "" },
         { variable, variable ? (int)strlen(variable) : 0, "" },
         { own, length, "" },
         { own, length, "/gpuserve" },
     };
 
-    for (size_t i = 0; i < N_PLACES; i++) {
-        if (places[i].length == 0)
+    for (size_t i = 0; i < N_FOLDERS; i++) {
+        if (folders[i].length == 0)
             continue;
-        if (asprintf(path, "%.*s%s/libgpuserve-%s.so", places[i].length, places[i].dir,
-                     places[i].below, plugin->name) < 0) {
+        if (asprintf(path, "%.*s%s/libgpuserve-%s.so", folders[i].length, folders[i].dir,
+                     folders[i].below, plugin->name) < 0) {
             *path = NULL;
             return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
         }
@@ -196,7 +196,7 @@ static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuser
         free(*path);
         *path = NULL;
     }
-    return fail_missing(plugin, places, N_PLACES, error);
+    return fail_missing(plugin, folders, N_FOLDERS, error);
 }
 
 /* Report dlerror() with a hint. */

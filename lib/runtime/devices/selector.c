@@ -29,17 +29,19 @@ static size_t edits(const char *a, size_t n, const char *b, size_t m)
         return MAX_WORD;
     for (size_t i = 0; i <= n; i++) {
         for (size_t j = 0; j <= m; j++) {
-            size_t least = i + j;
+            size_t min_distance = i + j;
 
             if (i > 0 && j > 0) {
-                least = table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-                least = table[i - 1][j] + 1 < least ? table[i - 1][j] + 1 : least;
-                least = table[i][j - 1] + 1 < least ? table[i][j - 1] + 1 : least;
+                min_distance = table[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+                min_distance =
+                    table[i - 1][j] + 1 < min_distance ? table[i - 1][j] + 1 : min_distance;
+                min_distance =
+                    table[i][j - 1] + 1 < min_distance ? table[i][j - 1] + 1 : min_distance;
             }
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                table[i - 2][j - 2] + 1 < least)
-                least = table[i - 2][j - 2] + 1;
-            table[i][j] = least;
+                table[i - 2][j - 2] + 1 < min_distance)
+                min_distance = table[i - 2][j - 2] + 1;
+            table[i][j] = min_distance;
         }
     }
     return table[n][m];
@@ -48,13 +50,13 @@ static size_t edits(const char *a, size_t n, const char *b, size_t m)
 const char *gsv_nearest(const char *word, size_t length, const char *const *names, size_t n)
 {
     const char *best = NULL;
-    size_t least = length / 3 + 2; /* a larger distance means another word */
+    size_t min_distance = length / 3 + 2; /* a larger distance means another word */
 
     for (size_t i = 0; i < n; i++) {
         const size_t d = edits(word, length, names[i], strlen(names[i]));
 
-        if (d < least) {
-            least = d;
+        if (d < min_distance) {
+            min_distance = d;
             best = names[i];
         }
     }

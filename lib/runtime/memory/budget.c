@@ -121,16 +121,17 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 
     pthread_mutex_lock(&budget->lock);
     all = budget->bytes ? budget->bytes : UINT64_MAX;
-    plan->most = (struct gsv_capacity){ smaller(all, own), UINT64_MAX };
-    plan->room = (struct gsv_capacity){ smaller(less(all, used(budget)), own), UINT64_MAX };
+    plan->max_available = (struct gsv_capacity){ smaller(all, own), UINT64_MAX };
+    plan->available = (struct gsv_capacity){ smaller(less(all, used(budget)), own), UINT64_MAX };
     for (size_t i = 0; i < plan->n_replicas; i++) {
         const struct gsv_device_choice *device = &plan->replicas[i];
         const uint64_t limit = device_limit(budget, device);
         const uint64_t left = less(limit, used_on(budget, device));
 
-        plan->most.device = smaller(plan->most.device, smaller(limit, device->facts.memory_bytes));
-        plan->room.device =
-            smaller(plan->room.device, smaller(left, device->facts.memory_free_bytes));
+        plan->max_available.device =
+            smaller(plan->max_available.device, smaller(limit, device->facts.memory_bytes));
+        plan->available.device =
+            smaller(plan->available.device, smaller(left, device->facts.memory_free_bytes));
     }
     pthread_mutex_unlock(&budget->lock);
 }
@@ -228,12 +229,12 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
                                   gpuserve_error *error)
 {
     const struct gsv_memory *m = &plan->memory;
-    char holders[320], place[96] = "", selector[64], waited[64] = "";
+    char holders[320], device[96] = "", selector[64], waited[64] = "";
 
     list_holders(budget, shortage, holders, sizeof(holders));
     if (shortage->device) {
         gsv_device_selector(shortage->device, selector, sizeof(selector));
-        snprintf(place, sizeof(place), " of %s", selector);
+        snprintf(device, sizeof(device), " of %s", selector);
     }
     if (waited_ms > 0)
         snprintf(waited, sizeof(waited), " after %" PRIu64 " ms", waited_ms);
@@ -242,7 +243,7 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
              ", streams %" PRIu64 ", host %" PRIu64 "); %s%s is %" PRIu64 " bytes, used %" PRIu64
              ", free %" PRIu64 "%s%s",
              reservation->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
-             shortage->what, place, shortage->limit, shortage->used, shortage->free, waited,
+             shortage->what, device, shortage->limit, shortage->used, shortage->free, waited,
              holders);
     return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
                     "close or suspend another model, raise the budget, or lower max_batch_tokens, "
@@ -280,9 +281,9 @@ static void look_again(struct gsv_plan *plan)
 
 /* Wait or evict until the reservation fits, or fail by the policy. The lock is held, except while a
  * model is evicted or a device is queried. */
-static gpuserve_status make_room(gpuserve_context *context, struct gsv_plan *plan,
-                                 const struct gsv_memory_reservation *reservation,
-                                 uint64_t until_ns, gpuserve_error *error)
+static gpuserve_status wait_for_memory(gpuserve_context *context, struct gsv_plan *plan,
+                                       const struct gsv_memory_reservation *reservation,
+                                       uint64_t until_ns, gpuserve_error *error)
 {
     struct gsv_budget *budget = &context->budget;
     const uint64_t begin_ns = gsv_now_ns();
@@ -350,7 +351,7 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
     has_kept = reservation->is_taken;
     if (has_kept)
         unlink_reservation(budget, reservation);
-    st = make_room(context, plan, &wanted, until_ns, error);
+    st = wait_for_memory(context, plan, &wanted, until_ns, error);
     if (st == GPUSERVE_OK)
         *reservation = wanted;
     if (st == GPUSERVE_OK || has_kept)

@@ -58,7 +58,7 @@ void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *
                      gsv_evict_fn evict);
 void gsv_budget_reset(struct gsv_budget *budget);
 
-/* Set plan->room (free now) and plan->most (free if no other model were loaded). */
+/* Set plan->available (free now) and plan->max_available (free if no other model were loaded). */
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
 
 /* Whether a reservation holds memory of a device. */

@@ -188,21 +188,21 @@ static gpuserve_status begin(struct filling *f, struct gsv_calibration *to,
                              const struct gsv_plan *plan, int32_t n, int32_t longest,
                              gpuserve_error *error)
 {
-    const size_t most = (size_t)n * (size_t)longest;
+    const size_t max_tokens = (size_t)n * (size_t)longest;
 
     memset(f, 0, sizeof(*f));
     memset(to, 0, sizeof(*to));
     f->to = to;
     f->plan = plan;
     f->options.max_tokens = (size_t)(plan->max_tokens < longest ? plan->max_tokens : longest);
-    to->memory = gsv_alloc_array(3 * most + (size_t)n + 1, sizeof(int32_t));
+    to->memory = gsv_alloc_array(3 * max_tokens + (size_t)n + 1, sizeof(int32_t));
     if (!to->memory)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the calibration texts");
     f->ids = to->memory;
-    f->positions = f->ids + 2 * most;
-    f->cu_seqlens = f->positions + most;
+    f->positions = f->ids + 2 * max_tokens;
+    f->cu_seqlens = f->positions + max_tokens;
     to->batch.ids = f->ids;
-    to->batch.type_ids = f->ids + most;
+    to->batch.type_ids = f->ids + max_tokens;
     to->batch.positions = f->positions;
     to->batch.cu_seqlens = f->cu_seqlens;
     return GPUSERVE_OK;

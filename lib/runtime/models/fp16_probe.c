@@ -21,14 +21,15 @@
 static struct gpuserve_host_batch first_texts(const struct gpuserve_host_batch *all,
                                               const struct gsv_plan *plan)
 {
-    const int32_t room = plan->narrow.max_tokens, most = MAX_TOKENS < room ? MAX_TOKENS : room;
+    const int32_t capacity = plan->narrow.max_tokens,
+                  max_tokens = MAX_TOKENS < capacity ? MAX_TOKENS : capacity;
     struct gpuserve_host_batch batch = *all;
 
     batch.n_sequences = batch.n_tokens = batch.max_seqlen = 0;
     while (batch.n_sequences < all->n_sequences && batch.n_sequences < plan->narrow.max_sequences) {
         const int32_t end = all->cu_seqlens[batch.n_sequences + 1], length = end - batch.n_tokens;
 
-        if (end > most && (batch.n_sequences > 0 || end > room))
+        if (end > max_tokens && (batch.n_sequences > 0 || end > capacity))
             break;
         batch.n_sequences++;
         batch.n_tokens = end;

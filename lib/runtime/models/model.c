@@ -103,7 +103,7 @@ static void unload_replicas(struct gsv_model *model)
     drop_offloaded(model);
 }
 
-static gpuserve_status unpark_replicas(struct gsv_model *model, gpuserve_error *error)
+static gpuserve_status restore_replicas(struct gsv_model *model, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
@@ -199,7 +199,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     gpuserve_status st = GPUSERVE_OK;
 
     if (model->offloaded)
-        return unpark_replicas(model, error);
+        return restore_replicas(model, error);
     model->replicas = gsv_alloc_array(plan->n_replicas, sizeof(*model->replicas));
     if (!model->replicas)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
@@ -266,7 +266,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
 }
 
 /* Records the memory on the devices that are not lost; all replicas hold the same amount. */
-static void place_without(struct gsv_model *model, uint64_t lost)
+static void record_memory_without(struct gsv_model *model, uint64_t lost)
 {
     const struct gsv_plan *plan = &model->plan;
     const uint64_t n = plan->n_replicas, live = n - (uint64_t)__builtin_popcountll(lost);
@@ -277,22 +277,22 @@ static void place_without(struct gsv_model *model, uint64_t lost)
     char device[GSV_DEVICES_BYTES];
 
     gsv_plan_selector(plan, ~lost, device, sizeof(device));
-    gsv_metrics_model_place(&model->context->metrics, &model->metrics, device, &memory);
+    gsv_metrics_model_set_memory(&model->context->metrics, &model->metrics, device, &memory);
 }
 
-static void place(struct gsv_model *model)
+static void record_memory(struct gsv_model *model)
 {
     uint64_t lost;
 
     do { /* another device may be lost meanwhile */
         lost = atomic_load(&model->lost_replicas);
-        place_without(model, lost);
+        record_memory_without(model, lost);
     } while (lost != atomic_load(&model->lost_replicas));
 }
 
 static void count(struct gsv_model *model)
 {
-    place(model);
+    record_memory(model);
     model->metrics.dtype = gsv_dtype_name(model->plan.dtype);
     gsv_metrics_model_add(&model->context->metrics, &model->metrics, model->name);
     model->is_counted = true;
@@ -310,7 +310,7 @@ bool gsv_model_remove_replica(struct gsv_model *model, size_t which)
     } while (!atomic_compare_exchange_weak(&model->lost_replicas, &lost, lost | bit));
     atomic_fetch_add(&model->context->metrics.replicas_lost, 1);
     gsv_budget_release_device(model->context, &model->reservation, which);
-    place(model);
+    record_memory(model);
     return true;
 }
 

@@ -135,27 +135,27 @@ static gpuserve_status run_rounds(struct warmer *warmer, uint32_t rounds, gpuser
 {
     const struct gsv_plan *plan = &warmer->model->plan;
     const bool is_auto = rounds == GPUSERVE_WARMUP_AUTO;
-    const uint32_t most = is_auto ? AUTO_ROUNDS : rounds;
+    const uint32_t max_rounds = is_auto ? AUTO_ROUNDS : rounds;
     const size_t length =
         plan->max_tokens < ORDINARY_TOKENS ? (size_t)plan->max_tokens : ORDINARY_TOKENS;
     const size_t fill = (size_t)plan->narrow.max_tokens / length;
-    const size_t room = (size_t)plan->narrow.max_sequences; /* few, if rows are wide */
-    const size_t n = (size_t)plan->n_workers * (fill < room ? fill : room);
+    const size_t max_sequences = (size_t)plan->narrow.max_sequences; /* few, if rows are wide */
+    const size_t n = (size_t)plan->n_workers * (fill < max_sequences ? fill : max_sequences);
     uint64_t best_ns = UINT64_MAX, all_ns = 0;
-    gpuserve_status st = tell(warmer, 0, most, error);
+    gpuserve_status st = tell(warmer, 0, max_rounds, error);
 
-    for (uint32_t i = 0; i < most && st == GPUSERVE_OK; i++) {
+    for (uint32_t i = 0; i < max_rounds && st == GPUSERVE_OK; i++) {
         uint64_t spent_ns = 0;
 
         st = run(warmer, n, length, &spent_ns, error);
         if (st == GPUSERVE_OK)
-            st = tell(warmer, i + 1, most, error);
+            st = tell(warmer, i + 1, max_rounds, error);
         all_ns += spent_ns;
         if (is_auto && (all_ns > AUTO_NS || (double)spent_ns > (double)best_ns * AUTO_GAIN))
             break;
         best_ns = spent_ns;
     }
-    return st == GPUSERVE_OK ? tell(warmer, most, most, error) : st;
+    return st == GPUSERVE_OK ? tell(warmer, max_rounds, max_rounds, error) : st;
 }
 
 gpuserve_status gsv_model_warm(struct gsv_model *model, const gpuserve_model_options *options,

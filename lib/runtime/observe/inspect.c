@@ -275,16 +275,16 @@ GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context,
         return st;
     st = gsv_plan_size(&plan, context, &options, error);
     if (st == GPUSERVE_OK) {
-        footprint->fits = gsv_plan_fits(&plan, &plan.room);
+        footprint->fits = gsv_plan_fits(&plan, &plan.available);
         footprint->weights_bytes = plan.memory.weights;
         footprint->workspace_bytes = plan.memory.workspace;
         footprint->stream_bytes = plan.memory.stream;
         footprint->host_bytes = plan.memory.host;
         footprint->total_bytes = plan.total_bytes;
         footprint->available_bytes =
-            plan.room.all < plan.room.device ? plan.room.all : plan.room.device;
+            plan.available.all < plan.available.device ? plan.available.all : plan.available.device;
         footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
-        footprint->max_batch_tokens = (uint32_t)gsv_plan_largest_batch(&plan, &plan.room);
+        footprint->max_batch_tokens = (uint32_t)gsv_plan_largest_batch(&plan, &plan.available);
     }
     gsv_plan_reset(&plan);
     return st;

@@ -15,16 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The number of series is bounded; this limit only guards against a bug. */
+#define MAX_PAGE_BYTES (4u << 20)
+
 #define MAX_MODELS 64
 
 /* ----------------------------------------------------------------------------------- requests */
 
 /* Label value: "GPUSERVE_E_BUSY" becomes "busy". */
-static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_requests(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     const char *const metric = "gpuserve_requests_total";
 
-    gsv_page_head(page, metric, "counter", "Requests that completed or were refused.");
+    gsv_page_head(page, metric, "counter", "Requests completed or rejected.");
     for (int status = 0; status < GSV_STATUS_COUNT; status++) {
         const char *name = gpuserve_status_name((gpuserve_status)status) + strlen("GPUSERVE_");
         uint64_t n = 0;
@@ -38,23 +41,24 @@ static void add_requests(struct gsv_page *page, const struct gsv_metrics *metric
         label[length] = '\0';
         for (int family = 0; family < GSV_FAMILIES; family++)
             n += atomic_load(&metrics->requests[family][status]);
-        gsv_page_add(page, "%s{result=\"%s\"} %" PRIu64 "\n", metric, label, n);
+        gsv_buffer_format(page, "%s{result=\"%s\"} %" PRIu64 "\n", metric, label, n);
     }
 }
 
-static void add_times(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_times(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     static const struct {
         enum gsv_time time;
         const char *name, *help;
     } rows[] = {
-        { GSV_TIME_TOTAL, "gpuserve_request_seconds", "From submission to completion." },
+        { GSV_TIME_TOTAL, "gpuserve_request_seconds",
+          "Request time from submission to completion." },
         { GSV_TIME_TOKENIZE, "gpuserve_request_tokenize_seconds",
-          "Tokenization of a request, summed over threads." },
+          "Tokenization time of a request, summed over threads." },
         { GSV_TIME_QUEUE, "gpuserve_request_queue_seconds",
-          "From a request's entry into the queue to the first batch with a text of it." },
+          "Queue time of a request, until its first text is in a batch." },
         { GSV_TIME_COMPUTE, "gpuserve_request_compute_seconds",
-          "From the first batch with a text of a request to its completion." },
+          "Compute time of a request, from its first batch to its completion." },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -69,76 +73,75 @@ static void add_times(struct gsv_page *page, const struct gsv_metrics *metrics)
     }
 }
 
-static void add_seconds(struct gsv_page *page, const char *name, const char *help,
+static void add_seconds(struct gsv_buffer *page, const char *name, const char *help,
                         uint64_t nanoseconds)
 {
     gsv_page_head(page, name, "counter", help);
-    gsv_page_add(page, "%s ", name);
+    gsv_buffer_format(page, "%s ", name);
     gsv_page_decimal(page, nanoseconds, 9);
-    gsv_page_add(page, "\n");
+    gsv_buffer_format(page, "\n");
 }
 
-static void add_sizes(struct gsv_page *page, const struct gsv_metrics *m)
+static void add_sizes(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     const struct gsv_histogram *text_tokens = &m->text_tokens, *batch_tokens = &m->batch_tokens,
                                *batch_texts = &m->batch_texts;
 
-    gsv_page_histogram(page, "gpuserve_text_tokens", "Tokens of a text as computed.",
+    gsv_page_histogram(page, "gpuserve_text_tokens", "Tokens per text, after truncation.",
                        &gsv_bounds_tokens, &text_tokens, 1);
-    gsv_page_histogram(page, "gpuserve_batch_tokens", "Tokens of a batch.", &gsv_bounds_tokens,
+    gsv_page_histogram(page, "gpuserve_batch_tokens", "Tokens per batch.", &gsv_bounds_tokens,
                        &batch_tokens, 1);
-    gsv_page_histogram(page, "gpuserve_batch_texts", "Texts of a batch.", &gsv_bounds_texts,
+    gsv_page_histogram(page, "gpuserve_batch_texts", "Texts per batch.", &gsv_bounds_texts,
                        &batch_texts, 1);
 }
 
-static void add_counts(struct gsv_page *page, const struct gsv_metrics *m)
+static void add_counts(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     gsv_page_number(page, "gpuserve_items_total", "counter", "Texts computed.",
                     atomic_load(&m->items));
     gsv_page_number(page, "gpuserve_items_truncated_total", "counter",
-                    "Texts that were longer than the limit and were cut.",
-                    atomic_load(&m->truncated_items));
+                    "Texts truncated at the token limit.", atomic_load(&m->truncated_items));
     gsv_page_number(page, "gpuserve_tokens_total", "counter", "Tokens computed.",
                     atomic_load(&m->tokens));
     gsv_page_number(page, "gpuserve_batches_total", "counter", "Batches computed.",
                     atomic_load(&m->batches));
     gsv_page_number(page, "gpuserve_padding_tokens_saved_total", "counter",
-                    "Tokens that padding each batch to its longest text would have added.",
+                    "Padding tokens avoided, compared with padding each batch to its longest text.",
                     atomic_load(&m->padding_saved));
-    add_seconds(page, "gpuserve_compute_seconds_total", "Time of batches, summed over threads.",
-                atomic_load(&m->compute_ns));
-    add_seconds(page, "gpuserve_tokenize_seconds_total",
-                "Time of tokenization, summed over threads.", atomic_load(&m->tokenize_ns));
-    gsv_page_number(page, "gpuserve_queue_requests", "gauge", "Requests not completed.",
+    add_seconds(page, "gpuserve_compute_seconds_total",
+                "Compute time of batches, summed over threads.", atomic_load(&m->compute_ns));
+    add_seconds(page, "gpuserve_tokenize_seconds_total", "Tokenization time, summed over threads.",
+                atomic_load(&m->tokenize_ns));
+    gsv_page_number(page, "gpuserve_queue_requests", "gauge", "Requests not yet completed.",
                     atomic_load(&m->queued_requests));
-    gsv_page_number(page, "gpuserve_queue_tokens", "gauge", "Tokens they were estimated at.",
+    gsv_page_number(page, "gpuserve_queue_tokens", "gauge",
+                    "Estimated tokens of the requests not yet completed.",
                     atomic_load(&m->queued_tokens));
-    gsv_page_number(page, "gpuserve_queue_bytes", "gauge", "Bytes of their texts and results.",
+    gsv_page_number(page, "gpuserve_queue_bytes", "gauge",
+                    "Bytes of the texts and results of the requests not yet completed.",
                     atomic_load(&m->queued_bytes));
     gsv_page_number(page, "gpuserve_items_shared_total", "counter",
-                    "Texts that got the result of an equal one computed at the same time.",
-                    atomic_load(&m->shared_items));
+                    "Texts coalesced with an equal text in flight.", atomic_load(&m->shared_items));
     gsv_page_number(page, "gpuserve_cache_hits_total", "counter",
-                    "Texts whose result was in the cache.", atomic_load(&m->cache_hits));
+                    "Texts found in the result cache.", atomic_load(&m->cache_hits));
     gsv_page_number(page, "gpuserve_cache_misses_total", "counter",
-                    "Texts that were looked for in the cache and had to be computed.",
-                    atomic_load(&m->cache_misses));
+                    "Texts not found in the result cache.", atomic_load(&m->cache_misses));
     gsv_page_number(page, "gpuserve_devices_lost_total", "counter",
-                    "Devices lost under a model, once for each model.",
+                    "Lost devices, counted once per model that used the device.",
                     atomic_load(&m->devices_lost));
     gsv_page_number(page, "gpuserve_models_moved_total", "counter",
-                    "Models that moved from a lost device to another one.",
+                    "Models moved from a lost device to another device.",
                     atomic_load(&m->models_moved));
-    gsv_page_number(page, "gpuserve_models_lost", "gauge",
-                    "Open models whose device is lost for good.", atomic_load(&m->models_lost));
+    gsv_page_number(page, "gpuserve_models_lost", "gauge", "Open models whose device is lost.",
+                    atomic_load(&m->models_lost));
     gsv_page_number(page, "gpuserve_replicas_lost", "gauge",
-                    "Lost devices of open models that serve on their other devices.",
+                    "Lost replicas of open models that continue on their other devices.",
                     atomic_load(&m->replicas_lost));
     gsv_page_number(page, "gpuserve_batches_rerun_total", "counter",
-                    "Batches that failed with a lost device and were computed on another one.",
+                    "Batches computed again on another device after a device was lost.",
                     atomic_load(&m->batches_retried));
-    gsv_page_number(page, "gpuserve_cache_bytes", "gauge", "Bytes of the caches of open models.",
-                    atomic_load(&m->cache_bytes));
+    gsv_page_number(page, "gpuserve_cache_bytes", "gauge",
+                    "Bytes of the result caches of open models.", atomic_load(&m->cache_bytes));
 }
 
 /* ------------------------------------------------------------------------------------- models */
@@ -191,17 +194,18 @@ static struct model_row *row_of(struct model_row *rows, size_t *n,
     return row;
 }
 
-static void add_model_labels(struct gsv_page *page, const char *metric, const struct model_row *row)
+static void add_model_labels(struct gsv_buffer *page, const char *metric,
+                             const struct model_row *row)
 {
-    gsv_page_add(page, "%s{", metric);
+    gsv_buffer_format(page, "%s{", metric);
     gsv_page_label(page, "model", row->name);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "device", row->device);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "dtype", row->dtype);
 }
 
-static void add_model_series(struct gsv_page *page, const struct model_row *rows, size_t n,
+static void add_model_series(struct gsv_buffer *page, const struct model_row *rows, size_t n,
                              const char *metric, const char *kind, const char *help, size_t offset,
                              int digits)
 {
@@ -211,13 +215,13 @@ static void add_model_series(struct gsv_page *page, const struct model_row *rows
 
         memcpy(&value, (const char *)&rows[i] + offset, sizeof(value));
         add_model_labels(page, metric, &rows[i]);
-        gsv_page_add(page, "} ");
+        gsv_buffer_format(page, "} ");
         gsv_page_decimal(page, value, digits);
-        gsv_page_add(page, "\n");
+        gsv_buffer_format(page, "\n");
     }
 }
 
-static void add_model_memory(struct gsv_page *page, const struct model_row *rows, size_t n)
+static void add_model_memory(struct gsv_buffer *page, const struct model_row *rows, size_t n)
 {
     static const char *const purposes[] = { "weights", "workspace", "stream", "host" };
     const char *const metric = "gpuserve_model_memory_bytes";
@@ -229,12 +233,12 @@ static void add_model_memory(struct gsv_page *page, const struct model_row *rows
 
         for (size_t j = 0; j < 4; j++) {
             add_model_labels(page, metric, &rows[i]);
-            gsv_page_add(page, ",purpose=\"%s\"} %" PRIu64 "\n", purposes[j], bytes[j]);
+            gsv_buffer_format(page, ",purpose=\"%s\"} %" PRIu64 "\n", purposes[j], bytes[j]);
         }
     }
 }
 
-static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
+static void add_models(struct gsv_buffer *page, struct gsv_metrics *metrics)
 {
     struct model_row *rows = gsv_alloc_array(MAX_MODELS + 1, sizeof(*rows));
     size_t n = 0;
@@ -256,13 +260,13 @@ static void add_models(struct gsv_page *page, struct gsv_metrics *metrics)
     SERIES("gpuserve_model_tokens_total", "counter", tokens, 0, "Tokens computed, by model.");
     SERIES("gpuserve_model_batches_total", "counter", batches, 0, "Batches computed, by model.");
     SERIES("gpuserve_model_compute_seconds_total", "counter", compute_ns, 9,
-           "Time of batches, by model.");
+           "Compute time of batches, by model.");
 #undef SERIES
     add_model_memory(page, rows, n);
     free(rows);
 }
 
-static void add_memory(struct gsv_page *page, gpuserve_context *context)
+static void add_memory(struct gsv_buffer *page, gpuserve_context *context)
 {
     const char *const metric = "gpuserve_memory_bytes";
     struct gsv_memory memory;
@@ -271,23 +275,23 @@ static void add_memory(struct gsv_page *page, gpuserve_context *context)
 
     gsv_metrics_memory(&context->metrics, &memory);
     gsv_registry_count(context, &n_open, &n_suspended);
-    gsv_page_number(page, "gpuserve_models", "gauge", "Open models, the suspended ones too.",
+    gsv_page_number(page, "gpuserve_models", "gauge", "Open models, including suspended models.",
                     n_open);
     gsv_page_number(page, "gpuserve_models_suspended", "gauge",
-                    "Open models whose weights are on no device.", n_suspended);
+                    "Suspended models: open models without weights on a device.", n_suspended);
     gsv_page_head(page, metric, "gauge",
                   "Memory of open models that are not suspended, by purpose.");
-    gsv_page_add(page, "%s{purpose=\"weights\"} %" PRIu64 "\n", metric, memory.weights);
-    gsv_page_add(page, "%s{purpose=\"workspace\"} %" PRIu64 "\n", metric, memory.workspace);
-    gsv_page_add(page, "%s{purpose=\"stream\"} %" PRIu64 "\n", metric, memory.stream);
-    gsv_page_add(page, "%s{purpose=\"host\"} %" PRIu64 "\n", metric, memory.host);
+    gsv_buffer_format(page, "%s{purpose=\"weights\"} %" PRIu64 "\n", metric, memory.weights);
+    gsv_buffer_format(page, "%s{purpose=\"workspace\"} %" PRIu64 "\n", metric, memory.workspace);
+    gsv_buffer_format(page, "%s{purpose=\"stream\"} %" PRIu64 "\n", metric, memory.stream);
+    gsv_buffer_format(page, "%s{purpose=\"host\"} %" PRIu64 "\n", metric, memory.host);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context, char *text,
                                                       size_t capacity, size_t *size,
                                                       gpuserve_error *error)
 {
-    struct gsv_page page = { 0 };
+    struct gsv_buffer page = { .maximum = MAX_PAGE_BYTES };
     gpuserve_status st = gsv_context_check(context, error);
 
     if (st != GPUSERVE_OK)
@@ -301,7 +305,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
     gsv_page_devices(&page, context);
     gsv_page_te(&page, &context->metrics);
     st = page.failed ? gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the metrics")
-                     : gsv_write_text(page.text, page.length, text, capacity, size, error);
-    free(page.text);
+                     : gsv_write_text(page.bytes, page.size, text, capacity, size, error);
+    gsv_buffer_reset(&page);
     return st;
 }

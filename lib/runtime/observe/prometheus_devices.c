@@ -28,30 +28,30 @@ struct gauge {
 };
 
 static const struct gauge gauges[] = {
-    { "gpuserve_device_held_bytes", "Memory that models of this process hold.",
+    { "gpuserve_device_held_bytes", "Device memory used by models of this process.",
       offsetof(struct prometheus_devices_row, held_bytes), 0 },
-    { "gpuserve_device_load_ratio", "Part of the time in which something ran, by the driver.",
+    { "gpuserve_device_load_ratio", "Utilization reported by the driver, 0 to 1.",
       offsetof(struct prometheus_devices_row, load_percent), 2 },
-    { "gpuserve_device_temperature_celsius", "Temperature, by the driver.",
+    { "gpuserve_device_temperature_celsius", "Temperature reported by the driver.",
       offsetof(struct prometheus_devices_row, celsius), 0 },
-    { "gpuserve_device_power_watts", "Power drawn, by the driver.",
+    { "gpuserve_device_power_watts", "Power draw reported by the driver.",
       offsetof(struct prometheus_devices_row, milliwatts), 3 },
-    { "gpuserve_device_processes", "Processes that compute on it, by the driver.",
+    { "gpuserve_device_processes", "Compute processes on the device, reported by the driver.",
       offsetof(struct prometheus_devices_row, processes), 0 },
 };
 
-static void add_line(struct gsv_page *page, const char *metric,
+static void add_line(struct gsv_buffer *page, const char *metric,
                      const struct prometheus_devices_row *row, uint64_t value, int digits)
 {
-    gsv_page_add(page, "%s{", metric);
+    gsv_buffer_format(page, "%s{", metric);
     gsv_page_label(page, "device", row->selector);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "name", row->facts->name);
-    gsv_page_add(page, ",");
+    gsv_buffer_format(page, ",");
     gsv_page_label(page, "uuid", row->facts->uuid);
-    gsv_page_add(page, "} ");
+    gsv_buffer_format(page, "} ");
     gsv_page_decimal(page, value, digits);
-    gsv_page_add(page, "\n");
+    gsv_buffer_format(page, "\n");
 }
 
 static int64_t value_of(const struct prometheus_devices_row *row, const struct gauge *gauge)
@@ -59,7 +59,7 @@ static int64_t value_of(const struct prometheus_devices_row *row, const struct g
     return *(const int64_t *)(const void *)((const char *)row + gauge->offset);
 }
 
-static void add_gauge(struct gsv_page *page, const struct gauge *gauge,
+static void add_gauge(struct gsv_buffer *page, const struct gauge *gauge,
                       const struct prometheus_devices_row *rows, size_t n)
 {
     bool any = false;
@@ -76,15 +76,15 @@ static void add_gauge(struct gsv_page *page, const struct gauge *gauge,
     }
 }
 
-static void add_memory(struct gsv_page *page, const struct prometheus_devices_row *rows, size_t n)
+static void add_memory(struct gsv_buffer *page, const struct prometheus_devices_row *rows, size_t n)
 {
     const char *metric = "gpuserve_device_memory_bytes";
 
-    gsv_page_head(page, metric, "gauge", "All memory of the device.");
+    gsv_page_head(page, metric, "gauge", "Total memory of the device.");
     for (size_t i = 0; i < n; i++)
         add_line(page, metric, &rows[i], rows[i].facts->memory_bytes, 0);
     metric = "gpuserve_device_memory_free_bytes";
-    gsv_page_head(page, metric, "gauge", "Memory that is free, and may be had.");
+    gsv_page_head(page, metric, "gauge", "Free memory of the device.");
     for (size_t i = 0; i < n; i++)
         add_line(page, metric, &rows[i], rows[i].facts->memory_free_bytes, 0);
 }
@@ -116,7 +116,7 @@ static struct prometheus_devices_row cuda_row(const struct gsv_cuda_view *view, 
     return row;
 }
 
-void gsv_page_devices(struct gsv_page *page, gpuserve_context *context)
+void gsv_page_devices(struct gsv_buffer *page, gpuserve_context *context)
 {
     struct prometheus_devices_row *rows = gsv_alloc_array(1 + GSV_MAX_CUDA, sizeof(*rows));
     struct gsv_cuda_view *view = NULL;

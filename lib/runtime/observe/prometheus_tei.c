@@ -41,22 +41,22 @@ static uint64_t count_status(const struct gsv_metrics *metrics, int status)
     return n;
 }
 
-static void add_failures(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_failures(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     static const char *const names[N_FAILURES] = { "overloaded", "validation", "cancelled",
                                                    "inference" };
     uint64_t n[N_FAILURES] = { 0 };
 
-    gsv_page_head(page, "te_request_failure", "counter", "Requests that failed, by kind.");
+    gsv_page_head(page, "te_request_failure", "counter", "Failed requests, by error type.");
     for (int status = GPUSERVE_OK + 1; status < GSV_STATUS_COUNT; status++)
         n[failure_of((gpuserve_status)status)] += count_status(metrics, status);
     for (int i = 0; i < N_FAILURES; i++)
-        gsv_page_add(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", names[i], n[i]);
+        gsv_buffer_format(page, "te_request_failure{err=\"%s\"} %" PRIu64 "\n", names[i], n[i]);
 }
 
 /* Writes te_PREFIX_count and te_PREFIX_success. */
-static void add_counts(struct gsv_page *page, const char *prefix, const char *what, uint64_t count,
-                       uint64_t success)
+static void add_counts(struct gsv_buffer *page, const char *prefix, const char *what,
+                       uint64_t count, uint64_t success)
 {
     char name[64], help[64];
 
@@ -70,17 +70,17 @@ static void add_counts(struct gsv_page *page, const char *prefix, const char *wh
 
 /* Writes te_PREFIX_duration and similar: each is the sum of two histograms from arrays indexed by
  * gsv_time. */
-static void add_durations(struct gsv_page *page, const char *prefix,
+static void add_durations(struct gsv_buffer *page, const char *prefix,
                           const struct gsv_histogram *first, const struct gsv_histogram *second)
 {
     static const struct {
         enum gsv_time time;
         const char *name, *help;
     } rows[] = {
-        { GSV_TIME_TOTAL, "duration", "From submission to success, in seconds." },
-        { GSV_TIME_TOKENIZE, "tokenization_duration", "Tokenization, in seconds." },
-        { GSV_TIME_QUEUE, "queue_duration", "Wait in the queue, in seconds." },
-        { GSV_TIME_COMPUTE, "inference_duration", "Computation, in seconds." },
+        { GSV_TIME_TOTAL, "duration", "Time from submission to success, in seconds." },
+        { GSV_TIME_TOKENIZE, "tokenization_duration", "Tokenization time, in seconds." },
+        { GSV_TIME_QUEUE, "queue_duration", "Queue time, in seconds." },
+        { GSV_TIME_COMPUTE, "inference_duration", "Compute time, in seconds." },
     };
     char name[64];
 
@@ -93,7 +93,7 @@ static void add_durations(struct gsv_page *page, const char *prefix,
     }
 }
 
-static void add_requests(struct gsv_page *page, const struct gsv_metrics *metrics)
+static void add_requests(struct gsv_buffer *page, const struct gsv_metrics *metrics)
 {
     uint64_t count = 0;
 
@@ -104,7 +104,7 @@ static void add_requests(struct gsv_page *page, const struct gsv_metrics *metric
                   metrics->times[GSV_FAMILY_CLASSIFY][1]);
 }
 
-static void add_texts(struct gsv_page *page, const struct gsv_metrics *metrics,
+static void add_texts(struct gsv_buffer *page, const struct gsv_metrics *metrics,
                       enum gsv_family family, const char *prefix)
 {
     const uint64_t success = atomic_load(&metrics->texts[family][1]);
@@ -113,21 +113,21 @@ static void add_texts(struct gsv_page *page, const struct gsv_metrics *metrics,
     add_durations(page, prefix, metrics->times[family][1], metrics->more_texts[family]);
 }
 
-void gsv_page_te(struct gsv_page *page, const struct gsv_metrics *m)
+void gsv_page_te(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     const struct gsv_histogram *text_tokens = &m->text_tokens, *batch_tokens = &m->batch_tokens,
                                *batch_texts = &m->batch_texts;
 
     add_requests(page, m);
     add_failures(page, m);
-    gsv_page_histogram(page, "te_request_input_length", "Tokens of a text.", &gsv_bounds_tokens,
+    gsv_page_histogram(page, "te_request_input_length", "Tokens per text.", &gsv_bounds_tokens,
                        &text_tokens, 1);
     add_texts(page, m, GSV_FAMILY_EMBED, "embed");
     add_texts(page, m, GSV_FAMILY_CLASSIFY, "predict");
-    gsv_page_number(page, "te_queue_size", "gauge", "Requests not completed.",
+    gsv_page_number(page, "te_queue_size", "gauge", "Requests not yet completed.",
                     atomic_load(&m->queued_requests));
-    gsv_page_histogram(page, "te_batch_next_size", "Texts of a batch.", &gsv_bounds_texts,
+    gsv_page_histogram(page, "te_batch_next_size", "Texts per batch.", &gsv_bounds_texts,
                        &batch_texts, 1);
-    gsv_page_histogram(page, "te_batch_next_tokens", "Tokens of a batch.", &gsv_bounds_tokens,
+    gsv_page_histogram(page, "te_batch_next_tokens", "Tokens per batch.", &gsv_bounds_tokens,
                        &batch_tokens, 1);
 }

@@ -138,7 +138,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
         plan->facts = gsv_spec_facts(plan->spec);
         st = gsv_tokenizer_load(
             &plan->tokenizer, plan->dir,
-            &(struct gsv_tokenizer_place){ plan->facts->folder, plan->facts->do_lower_case },
+            &(struct gsv_tokenizer_settings){ plan->facts->folder, plan->facts->do_lower_case },
             error);
     }
     if (st == GPUSERVE_OK)
@@ -296,7 +296,7 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
     if (!count_bytes(plan, tokens))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                         "%s: the model's memory size overflows 64 bits", gsv_dir_path(plan->dir));
-    while (!wanted && !gsv_plan_fits(plan, &plan->most) && tokens > plan->max_tokens) {
+    while (!wanted && !gsv_plan_fits(plan, &plan->max_available) && tokens > plan->max_tokens) {
         tokens /= 2;
         (void)count_bytes(plan, tokens); /* less than a sum that could be counted */
     }
@@ -340,12 +340,12 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 
-bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *room)
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available)
 {
-    return plan->total_bytes <= room->all && plan->device_bytes <= room->device;
+    return plan->total_bytes <= available->all && plan->device_bytes <= available->device;
 }
 
-int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *room)
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *available)
 {
     struct gsv_plan probe = *plan;
     int32_t low = 0, high = MAX_BATCH_TOKENS; /* the bytes only grow with the batch */
@@ -353,7 +353,7 @@ int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_cap
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;
 
-        if (count_bytes(&probe, middle) && gsv_plan_fits(&probe, room))
+        if (count_bytes(&probe, middle) && gsv_plan_fits(&probe, available))
             low = middle;
         else
             high = middle - 1;
@@ -378,7 +378,7 @@ static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *c
 static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
                                  const gpuserve_model_options *options, gpuserve_error *error)
 {
-    const uint64_t needed = plan->device_bytes, room = plan->room.device;
+    const uint64_t needed = plan->device_bytes, available = plan->available.device;
     char name[sizeof(plan->device.facts.name)];
     gpuserve_status st;
 
@@ -389,7 +389,7 @@ static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *contex
     plan->device.was_auto = true;
     snprintf(plan->device.reason, sizeof(plan->device.reason),
              "the GPU has too little memory: %" PRIu64 " bytes needed, %s has %" PRIu64 " free",
-             needed, name, room);
+             needed, name, available);
     gsv_log(context, GPUSERVE_LOG_WARNING, "device auto: the CPU, %s", plan->device.reason);
     return size_on_device(plan, context, options, error);
 }
@@ -406,7 +406,7 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);
     if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto ||
-        gsv_plan_fits(plan, waits ? &plan->most : &plan->room))
+        gsv_plan_fits(plan, waits ? &plan->max_available : &plan->available))
         return st;
     return fall_back(plan, context, options, error);
 }

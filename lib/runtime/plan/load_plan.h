@@ -46,9 +46,9 @@ struct gsv_plan {
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
-    uint64_t device_bytes;    /* of total_bytes on each device; all of them on the CPU */
-    struct gsv_capacity room; /* free now */
-    struct gsv_capacity most; /* free if no other model were loaded */
+    uint64_t device_bytes;             /* of total_bytes on each device; all of them on the CPU */
+    struct gsv_capacity available;     /* free now */
+    struct gsv_capacity max_available; /* free if no other model were loaded */
 };
 
 /* Read the directory's configuration, headers and tokenizer. Accesses no device. */
@@ -60,11 +60,11 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error);
 
-bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *room);
+bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available);
 
 /* Tokens of the largest batches that fit in a capacity; 0 if not even one text of maximum length
  * fits. */
-int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *room);
+int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *available);
 
 void gsv_plan_reset(struct gsv_plan *plan);
 

@@ -12,14 +12,22 @@
  *     clients with few queued tokens have a further reserve, and so does a large request of a
  *     client with nothing in the queue. The total is at most 7/4 in_time.
  *
- * retry_after_ms is the time until enough is released. Small requests run first, so their tokens
- * are released at the recent throughput. Large ones share the device: of n with the remaining work
- * r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are computed.
+ * Waiting line: a client whose large request is refused by time gets a place in a FIFO line, and
+ * its capacity is kept from the clients behind it when it returns. Otherwise clients that send
+ * again at once would take each released capacity before the ones that wait as told. A client loses
+ * its place when it is admitted, when twice the work of its wait was released without its return,
+ * or when the queue holds no large request. A client with queued work yields to one without.
+ *
+ * retry_after_ms is the time until enough is released, for the clients ahead too. Small requests
+ * run first, so their tokens are released at the recent throughput. Large ones share the device: of
+ * n with the remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are
+ * computed.
  */
 #include "lib/base/error.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define RETRY_MIN_MS 10
@@ -33,7 +41,7 @@
 #define MAX_LARGE 128       /* large requests that retry_after_ms considers */
 
 /* Capacity classes, from the lowest limit to the highest. */
-enum room_class { ROOM_LARGE, ROOM_LARGE_FIRST, ROOM_SMALL, ROOM_SMALL_FIRST };
+enum capacity_class { CAPACITY_LARGE, CAPACITY_LARGE_FIRST, CAPACITY_SMALL, CAPACITY_SMALL_FIRST };
 
 /* Quantity that a limit counts. */
 enum bound { BOUND_TOKENS, BOUND_BYTES, BOUND_TIMED, BOUND_LARGE };
@@ -125,33 +133,88 @@ static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64
     return small_tokens;
 }
 
-/* Time until `excess` is released, at the recent throughput. */
-static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
+/* Time until `excess` is released, at the recent throughput. What exceeds the queue is released by
+ * the clients ahead in the waiting line, whose requests are taken to be like this one. */
+static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess,
+                               const struct gsv_queue_reservation *reservation)
 {
     const double speed = batcher->tokens_per_ns;
-    double ms;
+    const uint64_t in_queue = held(batcher, bound), needs = amount(reservation, bound);
+    double tokens, ms;
 
     if (!(speed > 0))
         return RETRY_UNKNOWN_MS;
-    ms = tokens_until(batcher, bound, excess) / speed / 1e6;
+    tokens = tokens_until(batcher, bound, excess < in_queue ? excess : in_queue);
+    if (excess > in_queue && needs > 0)
+        tokens += (double)(excess - in_queue) * (double)reservation->work / (double)needs;
+    ms = tokens / speed / 1e6;
     return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 
+/* `ahead`: capacity kept for the clients ahead in the waiting line. */
 static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
                                  const struct gsv_queue_reservation *reservation, uint64_t limit,
-                                 uint64_t most, gpuserve_error *error)
+                                 uint64_t maximum, uint64_t ahead, gpuserve_error *error)
 {
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
     const uint64_t holds = held(batcher, bound), needs = amount(reservation, bound);
+    char kept[64] = "";
 
+    if (ahead > 0)
+        snprintf(kept, sizeof(kept), ", %" PRIu64 " are kept for waiting clients", ahead);
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
-             " for this priority class), this request needs %" PRIu64,
-             holds, bound == BOUND_BYTES ? "bytes" : "tokens", most, limit, needs);
+             " for this priority class)%s, this request needs %" PRIu64,
+             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, kept, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
-    return gsv_retry_after(error, GPUSERVE_E_BUSY,
-                           retry_after_ms(batcher, bound, holds + needs - limit));
+    return gsv_retry_after(
+        error, GPUSERVE_E_BUSY,
+        retry_after_ms(batcher, bound, holds + ahead + needs - limit, reservation));
+}
+
+/* -------------------------------------------------------------------------------- waiting line */
+
+struct waiting_line {
+    uint64_t timed; /* capacity of the clients ahead */
+    size_t n;
+};
+
+static void leave_line(struct gsv_client_usage *usage)
+{
+    gsv_list_remove(&usage->waiting);
+    usage->waiting_timed = 0;
+}
+
+/* The clients ahead of this one, all if it has no place. Drops those that did not return. */
+static struct waiting_line line_ahead(struct gsv_batcher *batcher,
+                                      const struct gsv_client_usage *usage)
+{
+    struct waiting_line ahead = { 0 };
+    struct gsv_link *link = batcher->waiting.after;
+
+    while (link != &batcher->waiting && link != &usage->waiting) {
+        struct gsv_client_usage *other = gsv_of_waiting(link);
+
+        link = link->after;
+        if (batcher->released > other->waiting_until || gsv_list_is_empty(&batcher->large)) {
+            leave_line(other);
+        } else if (other->n_requests == 0 || usage->n_requests > 0) {
+            ahead.timed += other->waiting_timed;
+            ahead.n++;
+        }
+    }
+    return ahead;
+}
+
+/* Join the line, or keep the place in it. `excess` is released before the client's turn. */
+static void join_line(struct gsv_batcher *batcher, struct gsv_client_usage *usage, uint64_t timed,
+                      uint64_t excess, uint64_t in_time)
+{
+    if (usage->waiting_timed == 0)
+        gsv_list_append(&batcher->waiting, &usage->waiting);
+    usage->waiting_timed = timed > 0 ? timed : 1;
+    usage->waiting_until = batcher->released + 2 * excess + in_time / 4;
 }
 
 /* ------------------------------------------------------------------------------------ limits */
@@ -159,41 +222,42 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
 /* Limit by time: the tokens that run within max_queue_ns at the recent throughput, but at least
  * enough to keep every worker busy. Until the first batch has run, the throughput is unknown and
  * only max_queue_tokens applies. The lock is held. */
-static uint64_t room_in_time(const struct gsv_batcher *batcher)
+static uint64_t capacity_in_time(const struct gsv_batcher *batcher)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const uint64_t least =
+    const uint64_t minimum =
         (uint64_t)options->max_batch_tokens * (uint64_t)options->n_workers * BATCHES_WAITING;
-    const double room = batcher->tokens_per_ns * (double)options->max_queue_ns;
+    const double capacity = batcher->tokens_per_ns * (double)options->max_queue_ns;
 
-    if (options->max_queue_ns == 0 || !(room > 0) || room >= (double)options->max_queue_tokens)
+    if (options->max_queue_ns == 0 || !(capacity > 0) ||
+        capacity >= (double)options->max_queue_tokens)
         return options->max_queue_tokens;
-    return room > (double)least ? (uint64_t)room : least;
+    return capacity > (double)minimum ? (uint64_t)capacity : minimum;
 }
 
-static enum room_class class_of(struct gsv_batcher *batcher,
-                                const struct gsv_queue_reservation *reservation, uint64_t in_time)
+static enum capacity_class class_of(struct gsv_batcher *batcher,
+                                    const struct gsv_queue_reservation *reservation,
+                                    uint64_t in_time)
 {
     const struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
     if (!reservation->is_small)
-        return usage->n_requests > 0 ? ROOM_LARGE : ROOM_LARGE_FIRST;
-    return usage->timed + reservation->timed > in_time / LITTLE_SHARE ? ROOM_SMALL
-                                                                      : ROOM_SMALL_FIRST;
+        return usage->n_requests > 0 ? CAPACITY_LARGE : CAPACITY_LARGE_FIRST;
+    return usage->timed + reservation->timed > in_time / LITTLE_SHARE ? CAPACITY_SMALL
+                                                                      : CAPACITY_SMALL_FIRST;
 }
 
 /* Limit of tokens or bytes for a class. A request of half the bound fits into an empty queue in any
  * class. */
-static uint64_t limit_within(uint64_t bound, enum room_class class)
+static uint64_t limit_within(uint64_t bound, enum capacity_class class)
 {
     static const uint64_t sixteenths[] = { 3, 2, 1, 0 };
 
     return bound - bound / 16 * sixteenths[class];
 }
 
-static bool has_room(const struct gsv_batcher *batcher,
-                     const struct gsv_queue_reservation *reservation, enum bound bound,
-                     uint64_t limit)
+static bool fits(const struct gsv_batcher *batcher, const struct gsv_queue_reservation *reservation,
+                 enum bound bound, uint64_t limit)
 {
     const uint64_t holds = held(batcher, bound);
 
@@ -202,49 +266,64 @@ static bool has_room(const struct gsv_batcher *batcher,
 
 static gpuserve_status check_bound(struct gsv_batcher *batcher,
                                    const struct gsv_queue_reservation *reservation,
-                                   enum bound bound, uint64_t most, enum room_class class,
+                                   enum bound bound, uint64_t maximum, enum capacity_class class,
                                    gpuserve_error *error)
 {
-    const uint64_t limit = limit_within(most, class);
+    const uint64_t limit = limit_within(maximum, class);
 
-    return has_room(batcher, reservation, bound, limit)
+    return fits(batcher, reservation, bound, limit)
                ? GPUSERVE_OK
-               : fail_busy(batcher, bound, reservation, limit, most, error);
+               : fail_busy(batcher, bound, reservation, limit, maximum, 0, error);
+}
+
+/* Large requests: the limit, less what is kept for the clients ahead in the waiting line. */
+static gpuserve_status check_large(struct gsv_batcher *batcher,
+                                   const struct gsv_queue_reservation *reservation,
+                                   enum bound bound, uint64_t limit, uint64_t in_time,
+                                   gpuserve_error *error)
+{
+    struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
+    const struct waiting_line ahead = line_ahead(batcher, usage);
+    const uint64_t wanted = held(batcher, bound) + ahead.timed + reservation->timed;
+
+    if (batcher->n_reserved + ahead.n < TIMED_SHARE || wanted <= limit)
+        return GPUSERVE_OK;
+    join_line(batcher, usage, reservation->timed, wanted - limit, in_time);
+    return fail_busy(batcher, bound, reservation, limit, in_time + in_time / 4 * 3, ahead.timed,
+                     error);
 }
 
 static gpuserve_status check_time(struct gsv_batcher *batcher,
                                   const struct gsv_queue_reservation *reservation, uint64_t in_time,
-                                  enum room_class class, gpuserve_error *error)
+                                  enum capacity_class class, gpuserve_error *error)
 {
-    const uint64_t most = in_time + in_time / 4 * 3;
-    const uint64_t large = class == ROOM_LARGE_FIRST ? in_time + in_time / 8 : in_time;
-    const uint64_t total = class == ROOM_LARGE_FIRST ? most : most - in_time / 8;
-    const uint64_t small = class == ROOM_SMALL_FIRST ? in_time + in_time / 4 : in_time;
-    const uint64_t reserve = class == ROOM_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+    const uint64_t maximum = in_time + in_time / 4 * 3;
+    const uint64_t large = class == CAPACITY_LARGE_FIRST ? in_time + in_time / 8 : in_time;
+    const uint64_t total = class == CAPACITY_LARGE_FIRST ? maximum : maximum - in_time / 8;
+    const uint64_t small = class == CAPACITY_SMALL_FIRST ? in_time + in_time / 4 : in_time;
+    const uint64_t reserve = class == CAPACITY_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+    gpuserve_status st;
 
     /* The first requests are always admitted, even if the throughput, and in_time with it, fell
      * since they were queued. */
-    if (batcher->n_reserved < TIMED_SHARE)
-        return GPUSERVE_OK;
     if (reservation->is_small)
-        return batcher->small_timed + reservation->timed <= reserve ||
-                       has_room(batcher, reservation, BOUND_TIMED, small)
+        return batcher->n_reserved < TIMED_SHARE ||
+                       batcher->small_timed + reservation->timed <= reserve ||
+                       fits(batcher, reservation, BOUND_TIMED, small)
                    ? GPUSERVE_OK
-                   : fail_busy(batcher, BOUND_TIMED, reservation, small, most, error);
-    if (!has_room(batcher, reservation, BOUND_LARGE, large))
-        return fail_busy(batcher, BOUND_LARGE, reservation, large, most, error);
-    return has_room(batcher, reservation, BOUND_TIMED, total)
-               ? GPUSERVE_OK
-               : fail_busy(batcher, BOUND_TIMED, reservation, total, most, error);
+                   : fail_busy(batcher, BOUND_TIMED, reservation, small, maximum, 0, error);
+    st = check_large(batcher, reservation, BOUND_LARGE, large, in_time, error);
+    return st == GPUSERVE_OK ? check_large(batcher, reservation, BOUND_TIMED, total, in_time, error)
+                             : st;
 }
 
 /* The lock is held. */
-static gpuserve_status check_room(struct gsv_batcher *batcher,
-                                  const struct gsv_queue_reservation *reservation, uint64_t in_time,
-                                  gpuserve_error *error)
+static gpuserve_status check_capacity(struct gsv_batcher *batcher,
+                                      const struct gsv_queue_reservation *reservation,
+                                      uint64_t in_time, gpuserve_error *error)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const enum room_class class = class_of(batcher, reservation, in_time);
+    const enum capacity_class class = class_of(batcher, reservation, in_time);
     gpuserve_status st;
 
     if (batcher->broken.status != GPUSERVE_OK) {
@@ -261,9 +340,9 @@ static gpuserve_status check_room(struct gsv_batcher *batcher,
     return st;
 }
 
-static uint64_t share_at_most(uint64_t wanted, uint64_t room, uint64_t share)
+static uint64_t share_at_most(uint64_t wanted, uint64_t capacity, uint64_t share)
 {
-    return wanted < room / share ? wanted : room / share;
+    return wanted < capacity / share ? wanted : capacity / share;
 }
 
 /* A request of one text is small unless it is a large part of in_time. */
@@ -282,6 +361,8 @@ static void count_in(struct gsv_batcher *batcher, const struct gsv_queue_reserva
 {
     struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
 
+    if (!reservation->is_small)
+        leave_line(usage);
     usage->timed += reservation->timed;
     usage->n_requests++;
     batcher->reserved.tokens += reservation->tokens;
@@ -302,10 +383,10 @@ gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
     reservation->tokens = share_at_most(reservation->tokens, batcher->options.max_queue_tokens, 2);
     reservation->bytes = share_at_most(reservation->bytes, batcher->options.max_queue_bytes, 2);
     pthread_mutex_lock(&batcher->lock);
-    in_time = room_in_time(batcher);
+    in_time = capacity_in_time(batcher);
     reservation->timed = share_at_most(reservation->tokens, in_time, TIMED_SHARE);
     reservation->is_small = is_small(batcher, reservation, in_time);
-    st = check_room(batcher, reservation, in_time, error);
+    st = check_capacity(batcher, reservation, in_time, error);
     if (st == GPUSERVE_OK)
         count_in(batcher, reservation);
     pthread_mutex_unlock(&batcher->lock);
@@ -329,6 +410,7 @@ void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservati
     gsv_list_remove(&reservation->link);
     usage->timed -= reservation->timed;
     usage->n_requests--;
+    batcher->released += reservation->is_small ? 0 : reservation->timed;
     batcher->reserved.tokens -= reservation->tokens;
     batcher->reserved.bytes -= reservation->bytes;
     batcher->reserved.timed -= reservation->timed;

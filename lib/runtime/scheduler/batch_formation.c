@@ -180,12 +180,12 @@ static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuser
 
 void gsv_in_flight_remove(struct gsv_batcher *batcher, const struct gsv_part *part)
 {
-    struct gsv_part **place = bucket_of(batcher, item_of(part)->hash);
+    struct gsv_part **link = bucket_of(batcher, item_of(part)->hash);
 
-    while (*place && *place != part)
-        place = &(*place)->next_in_flight;
-    if (*place)
-        *place = part->next_in_flight;
+    while (*link && *link != part)
+        link = &(*link)->next_in_flight;
+    if (*link)
+        *link = part->next_in_flight;
 }
 
 /* Coalesce an item with an equal one in flight; false if none is, or that batch is full. */
@@ -366,17 +366,17 @@ static bool expects_small(const struct gsv_batcher *batcher)
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
-    const size_t most = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
-    const size_t least = batcher->n_sleeping > 0 ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
+    const size_t max_tokens = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
+    const size_t min_tokens = batcher->n_sleeping > 0 ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
     *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
-    if (!*is_wide && expects_small(batcher) && most > GSV_FEW_TOKENS)
+    if (!*is_wide && expects_small(batcher) && max_tokens > GSV_FEW_TOKENS)
         return GSV_FEW_TOKENS;
-    if (*is_wide || each > most)
-        return (int32_t)most;
-    each = each < least ? least : each;
-    return (int32_t)(each < most ? each : most);
+    if (*is_wide || each > max_tokens)
+        return (int32_t)max_tokens;
+    each = each < min_tokens ? min_tokens : each;
+    return (int32_t)(each < max_tokens ? each : max_tokens);
 }
 
 void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)

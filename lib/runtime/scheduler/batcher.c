@@ -19,10 +19,10 @@
 /* The in-flight table has twice as many buckets as items can be in flight. */
 static bool make_tables(struct gsv_batcher *batcher, const struct gsv_batcher_options *options)
 {
-    const size_t most = (size_t)options->n_workers * (size_t)options->max_sequences;
+    const size_t max_items = (size_t)options->n_workers * (size_t)options->max_sequences;
 
     batcher->n_in_flight_buckets = 1;
-    while (batcher->n_in_flight_buckets < 2 * most)
+    while (batcher->n_in_flight_buckets < 2 * max_items)
         batcher->n_in_flight_buckets *= 2;
     batcher->in_flight = gsv_alloc_array(batcher->n_in_flight_buckets, sizeof(*batcher->in_flight));
     batcher->replica_states =
@@ -57,6 +57,7 @@ gpuserve_status gsv_batcher_create(struct gsv_batcher **out,
     batcher->options = *options;
     gsv_completions_ref(options->completions);
     gsv_list_init(&batcher->large);
+    gsv_list_init(&batcher->waiting);
     for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++) {
         gsv_list_init(&batcher->classes[i].small);
         gsv_list_init(&batcher->classes[i].ready);
@@ -160,9 +161,9 @@ bool gsv_holds_back(const struct gsv_batcher *batcher)
 
 void gsv_wake(struct gsv_batcher *batcher)
 {
-    const size_t least = GSV_MIN_TOKENS;
-    size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / least +
-                   (batcher->ready_tokens % least != 0) + (batcher->to_complete != NULL) +
+    const size_t min_tokens = GSV_MIN_TOKENS;
+    size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / min_tokens +
+                   (batcher->ready_tokens % min_tokens != 0) + (batcher->to_complete != NULL) +
                    (batcher->retries != NULL);
 
     if (batcher->n_sleeping == 0)

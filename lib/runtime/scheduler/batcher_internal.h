@@ -40,6 +40,9 @@ struct gsv_replica_state {
 struct gsv_client_usage {
     uint64_t timed; /* sum over the admitted requests of the bucket's clients */
     size_t n_requests;
+    struct gsv_link waiting; /* in the waiting line, after a refused large request */
+    uint64_t waiting_timed;  /* capacity it waits for */
+    uint64_t waiting_until;  /* value of `released` at which it loses its place */
 };
 
 struct gsv_batcher {
@@ -58,6 +61,8 @@ struct gsv_batcher {
     uint64_t small_timed;  /* share of reserved.timed held by small requests */
     struct gsv_link large; /* admitted requests that are not small, until release */
     struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
+    struct gsv_link waiting;     /* FIFO of refused clients: see admission.c */
+    uint64_t released;           /* sum of `timed` of the released large reservations */
     struct gsv_part **in_flight; /* [n_in_flight_buckets] in-flight table: items being computed, by
                                     hash (batch_formation.c) */
     size_t n_in_flight_buckets;  /* a power of two */
@@ -112,6 +117,12 @@ static inline void gsv_list_remove(struct gsv_link *link)
 static inline gpuserve_request *gsv_of_ready(struct gsv_link *link)
 {
     return (gpuserve_request *)(void *)((char *)link - offsetof(gpuserve_request, ready));
+}
+
+static inline struct gsv_client_usage *gsv_of_waiting(struct gsv_link *link)
+{
+    return (struct gsv_client_usage *)(void *)((char *)link -
+                                               offsetof(struct gsv_client_usage, waiting));
 }
 
 static inline gpuserve_request *gsv_of_large(struct gsv_link *link)

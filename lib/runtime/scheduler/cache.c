@@ -143,11 +143,11 @@ static void link_newest(struct shard *shard, struct cache_entry *entry)
 static void drop_oldest(struct gsv_cache *cache, struct shard *shard)
 {
     struct cache_entry *entry = shard->oldest;
-    struct cache_entry **place = bucket_of(cache, shard, entry->key.hash);
+    struct cache_entry **link = bucket_of(cache, shard, entry->key.hash);
 
-    while (*place != entry)
-        place = &(*place)->next_in_bucket;
-    *place = entry->next_in_bucket;
+    while (*link != entry)
+        link = &(*link)->next_in_bucket;
+    *link = entry->next_in_bucket;
     unlink_by_use(shard, entry);
     shard->bytes -= entry->bytes;
     atomic_fetch_sub(&cache->metrics->cache_bytes, entry->bytes);

@@ -33,9 +33,9 @@ static void hand_out(struct gsv_cores *cores)
     while (cores->n_busy < cores->n && cores->waiters) {
         struct gsv_core_waiter **first = &cores->waiters, *waiter;
 
-        for (struct gsv_core_waiter **place = first; *place; place = &(*place)->next) {
-            if ((*place)->share->used_ns < (*first)->share->used_ns)
-                first = place;
+        for (struct gsv_core_waiter **link = first; *link; link = &(*link)->next) {
+            if ((*link)->share->used_ns < (*first)->share->used_ns)
+                first = link;
         }
         waiter = *first;
         *first = waiter->next;
@@ -54,13 +54,13 @@ static void come_in(struct gsv_cores *cores, struct gsv_core_share *share)
         share->used_ns = cores->level_ns;
 }
 
-/* Enter only if at most `most` cores are busy. */
-static bool try_enter(struct gsv_cores *cores, struct gsv_core_share *share, int32_t most)
+/* Enter only if at most `max_busy` cores are busy. */
+static bool try_enter(struct gsv_cores *cores, struct gsv_core_share *share, int32_t max_busy)
 {
     bool is_free;
 
     pthread_mutex_lock(&cores->lock);
-    is_free = cores->n_busy <= most; /* then no thread waits */
+    is_free = cores->n_busy <= max_busy; /* then no thread waits */
     if (is_free) {
         come_in(cores, share);
         cores->n_busy++;
@@ -113,14 +113,14 @@ void gsv_cores_leave(struct gsv_cores *cores, struct gsv_core_share *share, int3
 
 bool gsv_cores_widen(struct gsv_cores *cores, int32_t n)
 {
-    bool has_room;
+    bool is_free;
 
     pthread_mutex_lock(&cores->lock);
-    has_room = cores->n_busy + n - 1 <= cores->n;
-    if (has_room)
+    is_free = cores->n_busy + n - 1 <= cores->n;
+    if (is_free)
         cores->n_busy += n - 1;
     pthread_mutex_unlock(&cores->lock);
-    return has_room;
+    return is_free;
 }
 
 void gsv_cores_narrow(struct gsv_cores *cores, int32_t n)

@@ -12,7 +12,7 @@
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
 {
     struct gsv_replica_state *replica_state = &batcher->replica_states[replica];
-    struct gsv_batch **place = &batcher->free_batches;
+    struct gsv_batch **link = &batcher->free_batches;
     bool goes;
 
     pthread_mutex_lock(&batcher->lock);
@@ -21,11 +21,11 @@ bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
         replica_state->is_out = true;
         batcher->n_live--;
         batcher->n_slots -= replica_state->n_slots;
-        while (*place) {
-            if ((*place)->replica == replica)
-                *place = (*place)->next_free;
+        while (*link) {
+            if ((*link)->replica == replica)
+                *link = (*link)->next_free;
             else
-                place = &(*place)->next_free;
+                link = &(*link)->next_free;
         }
         gsv_wake(batcher); /* items that waited for this replica now wait for another one */
     }

@@ -90,12 +90,13 @@ struct gsv_batch *gsv_pop_free_batch(struct gsv_batcher *batcher, int32_t group)
 {
     struct gsv_batch **best = &batcher->free_batches, *batch;
 
-    for (struct gsv_batch **place = best; *place; place = &(*place)->next_free) {
-        const int32_t busy = batcher->replica_states[(*place)->replica].n_running;
-        const int32_t least = batcher->replica_states[(*best)->replica].n_running;
+    for (struct gsv_batch **link = best; *link; link = &(*link)->next_free) {
+        const int32_t busy = batcher->replica_states[(*link)->replica].n_running;
+        const int32_t min_busy = batcher->replica_states[(*best)->replica].n_running;
 
-        if (busy < least || (busy == least && (*best)->group != group && (*place)->group == group))
-            best = place;
+        if (busy < min_busy ||
+            (busy == min_busy && (*best)->group != group && (*link)->group == group))
+            best = link;
     }
     batch = *best;
     *best = batch->next_free;

@@ -82,7 +82,7 @@ void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder
 /* ------------------------------------------------------------------------------------ chunks */
 
 /* Capacities of a chunk's arrays, which grow with its tokens. */
-struct chunk_room {
+struct chunk_capacity {
     size_t ids, type_ids;
 };
 
@@ -103,15 +103,15 @@ static gpuserve_status join_prompt(struct gsv_encoder *encoder, const char *prom
 }
 
 static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
-                              struct chunk_room *room, const struct gsv_encoding *from,
+                              struct chunk_capacity *capacity, const struct gsv_encoding *from,
                               struct gsv_item *item, gpuserve_error *error)
 {
     const size_t needed = chunk->n_tokens + from->n;
 
     if (from->n == 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the text has no tokens");
-    if (!gsv_grow((void **)&chunk->ids, &room->ids, needed, sizeof(*chunk->ids), SIZE_MAX) ||
-        !gsv_grow((void **)&chunk->type_ids, &room->type_ids, needed, 1, SIZE_MAX))
+    if (!gsv_grow((void **)&chunk->ids, &capacity->ids, needed, sizeof(*chunk->ids), SIZE_MAX) ||
+        !gsv_grow((void **)&chunk->type_ids, &capacity->type_ids, needed, 1, SIZE_MAX))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
     memcpy(chunk->ids + chunk->n_tokens, from->ids, from->n * sizeof(*from->ids));
     /* A model with one token type has no embedding for a second one. */
@@ -134,7 +134,7 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
         .max_tokens = (size_t)model->plan.max_tokens,
         .truncation = request->job.truncation,
     };
-    struct chunk_room room = { 0 };
+    struct chunk_capacity capacity = { 0 };
 
     for (size_t i = chunk->first; i < chunk->end; i++) {
         size_t size = 0, pair_size = 0;
@@ -146,7 +146,7 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
             st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, text, size, pair,
                                       pair_size, &options, error);
         if (st == GPUSERVE_OK)
-            st = append(model, chunk, &room, &encoder->encoding, &request->items[i], error);
+            st = append(model, chunk, &capacity, &encoder->encoding, &request->items[i], error);
         if (st != GPUSERVE_OK)
             return gsv_fail_in(error, st, "item %zu", i);
     }

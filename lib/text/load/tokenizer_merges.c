@@ -62,7 +62,8 @@ static gpuserve_status check_ids(const struct gsv_vocab *vocab, const char *name
 
 /* Refuse a byte order mark, which some editors write. JSON forbids it, and it would change the
  * first line of merges.txt. */
-static gpuserve_status check_mark(const struct gsv_text_file *file, gpuserve_error *error)
+static gpuserve_status check_byte_order_mark(const struct gsv_text_file *file,
+                                             gpuserve_error *error)
 {
     if (file->size >= 3 && memcmp(file->text, "\xEF\xBB\xBF", 3) == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s:1: the file begins with a byte order mark",
@@ -93,10 +94,10 @@ static gpuserve_status read_model(struct gsv_tokenizer *t, const struct gsv_text
                                   const struct gsv_text_file *merges, gpuserve_error *error)
 {
     struct gsv_bpe *const bpe = &t->model.bpe;
-    gpuserve_status status = check_mark(vocab, error);
+    gpuserve_status status = check_byte_order_mark(vocab, error);
 
     if (status == GPUSERVE_OK)
-        status = check_mark(merges, error);
+        status = check_byte_order_mark(merges, error);
     if (status == GPUSERVE_OK)
         status = read_vocab(&t->vocab, vocab, error);
     if (status != GPUSERVE_OK)

@@ -97,13 +97,13 @@ static void put_other(struct bpe_reading *r, const char *at, uint32_t size)
     r->unknown_size += size;
 }
 
-static inline int32_t id_of(const struct gsv_bpe *m, uint32_t c, unsigned place)
+static inline int32_t id_of(const struct gsv_bpe *m, uint32_t c, unsigned position)
 {
-    const uint32_t key = place << 21 | c;
+    const uint32_t key = position << 21 | c;
     size_t slot;
 
     if (c < 256)
-        return m->low[place][c];
+        return m->low[position][c];
     slot = gsv_bpe_hash(key) & (m->n_chars - 1);
     while (m->chars[slot].key != key) {
         if (m->chars[slot].key == GSV_BPE_NO_CHAR)
@@ -136,10 +136,10 @@ ptrdiff_t gsv_bpe_split(const struct gsv_bpe *m, const char *word, size_t size,
     }
     for (size_t i = 0, length = 1; i < size && !r.no_memory; i += length) {
         const uint32_t c = m->bytes ? (unsigned char)word[i] : gsv_utf8_decode(word + i, &length);
-        const unsigned place =
-            !m->places ? 0
-                       : (i > 0 ? GSV_BPE_INNER : 0u) | (i + length == size ? GSV_BPE_LAST : 0u);
-        const int32_t id = id_of(m, c, place);
+        const unsigned position = !m->has_affixes ? 0
+                                                  : (i > 0 ? GSV_BPE_INNER : 0u) |
+                                                        (i + length == size ? GSV_BPE_LAST : 0u);
+        const int32_t id = id_of(m, c, position);
 
         if (id < 0) {
             put_other(&r, word + i, (uint32_t)length);

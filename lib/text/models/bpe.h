@@ -31,7 +31,7 @@ struct gsv_bpe_char {
 };
 
 /* Bits of the position in a word: INNER adds the prefix, LAST adds the suffix. */
-enum { GSV_BPE_INNER = 1, GSV_BPE_LAST = 2, GSV_BPE_PLACES = 4 };
+enum { GSV_BPE_INNER = 1, GSV_BPE_LAST = 2, GSV_BPE_POSITIONS = 4 };
 
 struct gsv_bpe {
     char *prefix, *suffix; /* of characters after the first, and of the last character; owned */
@@ -43,11 +43,11 @@ struct gsv_bpe {
     struct gsv_bpe_merge *merges; /* [n_slots] hash table, open addressing */
     size_t n_slots, n_merges;
     /* The following fields are set by gsv_bpe_build(). */
-    bool bytes;   /* byte level: each byte of a word is one character */
-    bool places;  /* a prefix or a suffix exists: the id depends on the position */
-    bool one_way; /* each token always results from the same symbols */
-    int32_t low[GSV_BPE_PLACES][256]; /* ids of characters (or bytes) below 256; -1: no token */
-    struct gsv_bpe_char *chars;       /* [n_chars] all other characters: open addressing */
+    bool bytes;       /* byte level: each byte of a word is one character */
+    bool has_affixes; /* a prefix or a suffix exists: the id depends on the position */
+    bool one_way;     /* each token always results from the same symbols */
+    int32_t low[GSV_BPE_POSITIONS][256]; /* ids of characters (or bytes) below 256; -1: no token */
+    struct gsv_bpe_char *chars;          /* [n_chars] all other characters: open addressing */
     size_t n_chars;
     int32_t byte_ids[256]; /* ids of "<0x00>" to "<0xFF>"; -1: no token */
     uint64_t *joined;      /* bitmap of character pairs that are adjacent in a token */

@@ -99,13 +99,13 @@ static int64_t word_char(const struct gsv_bpe *m, const char *text, size_t *leng
     return m->bytes ? gsv_byte_of_char(c) : (int64_t)c;
 }
 
-static void put_char(struct gsv_bpe *m, uint32_t c, unsigned place, int32_t id)
+static void put_char(struct gsv_bpe *m, uint32_t c, unsigned position, int32_t id)
 {
-    const uint32_t key = place << 21 | c;
+    const uint32_t key = position << 21 | c;
     size_t slot;
 
     if (c < 256) {
-        m->low[place][c] = id;
+        m->low[position][c] = id;
         return;
     }
     slot = gsv_bpe_hash(key) & (m->n_chars - 1);
@@ -119,9 +119,9 @@ static void take_char(struct gsv_bpe *m, const char *text, size_t size, int32_t 
 {
     const size_t prefix = strlen(m->prefix), suffix = strlen(m->suffix);
 
-    for (unsigned place = 0; place < (m->places ? GSV_BPE_PLACES : 1u); place++) {
-        const size_t before = place & GSV_BPE_INNER ? prefix : 0;
-        const size_t after = place & GSV_BPE_LAST ? suffix : 0;
+    for (unsigned position = 0; position < (m->has_affixes ? GSV_BPE_POSITIONS : 1u); position++) {
+        const size_t before = position & GSV_BPE_INNER ? prefix : 0;
+        const size_t after = position & GSV_BPE_LAST ? suffix : 0;
         size_t length;
         int64_t c;
 
@@ -132,7 +132,7 @@ static void take_char(struct gsv_bpe *m, const char *text, size_t size, int32_t 
             continue;
         c = word_char(m, text + before, &length);
         if (c >= 0 && length == size - before - after)
-            put_char(m, (uint32_t)c, place, id);
+            put_char(m, (uint32_t)c, position, id);
     }
 }
 
@@ -158,9 +158,9 @@ static bool make_tables(struct gsv_bpe *m, const struct gsv_vocab *vocab)
     const size_t joined_bytes = ((size_t)1 << GSV_BPE_JOINED_BITS) / 8;
 
     m->n_chars = 16;
-    while (m->n_chars < 2 * GSV_BPE_PLACES * vocab->n_model)
+    while (m->n_chars < 2 * GSV_BPE_POSITIONS * vocab->n_model)
         m->n_chars *= 2;
-    if (!m->places)
+    if (!m->has_affixes)
         m->n_chars /= m->n_chars > 64 ? 4 : 1;
     m->chars = gsv_alloc_array(m->n_chars, sizeof(*m->chars));
     m->joined = gsv_alloc_array(joined_bytes / 8, 8);
@@ -168,8 +168,8 @@ static bool make_tables(struct gsv_bpe *m, const struct gsv_vocab *vocab)
         return false;
     for (size_t i = 0; i < m->n_chars; i++)
         m->chars[i].key = GSV_BPE_NO_CHAR;
-    memset(m->low, 0xFF, sizeof(m->low));                  /* every id is -1 */
-    memset(m->joined, m->places ? 0xFF : 0, joined_bytes); /* affixes: words are not cut */
+    memset(m->low, 0xFF, sizeof(m->low));                       /* every id is -1 */
+    memset(m->joined, m->has_affixes ? 0xFF : 0, joined_bytes); /* affixes: words are not cut */
     for (size_t i = 0; i < vocab->n_model; i++) {
         const struct gsv_vocab_token *token = &vocab->tokens[i];
 
@@ -237,9 +237,9 @@ static bool make_words(struct gsv_bpe *m, const struct gsv_vocab *vocab)
 /* The first byte valid in UTF-8 that has no token; -1: none is missing. */
 static int find_lacking_byte(const struct gsv_bpe *m)
 {
-    for (unsigned place = 0; place < (m->places ? GSV_BPE_PLACES : 1u); place++)
+    for (unsigned position = 0; position < (m->has_affixes ? GSV_BPE_POSITIONS : 1u); position++)
         for (int byte = 0; byte < 0xF5; byte++)
-            if (byte != 0xC0 && byte != 0xC1 && m->low[place][byte] < 0)
+            if (byte != 0xC0 && byte != 0xC1 && m->low[position][byte] < 0)
                 return byte;
     return -1;
 }
@@ -256,7 +256,7 @@ static gpuserve_status check_unknown(struct gsv_bpe *m, const char *name, gpuser
     if (!m->bytes && m->has_unknown && m->unknown < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: model: \"unk_token\" is not in the vocabulary", name);
-    m->one_way = !m->places && !m->falls_back && (m->unknown < 0 || (m->bytes && lacking < 0));
+    m->one_way = !m->has_affixes && !m->falls_back && (m->unknown < 0 || (m->bytes && lacking < 0));
     return GPUSERVE_OK;
 }
 
@@ -290,7 +290,7 @@ gpuserve_status gsv_bpe_build(struct gsv_bpe *m, const struct gsv_vocab *vocab, 
     if (status != GPUSERVE_OK)
         return status;
     m->bytes = bytes;
-    m->places = m->prefix[0] || m->suffix[0];
+    m->has_affixes = m->prefix[0] || m->suffix[0];
     find_bytes(m, vocab);
     if (!make_pair_bits(m) || !make_tables(m, vocab) ||
         (m->ignores_merges && !make_words(m, vocab)))

@@ -10,7 +10,7 @@
 
 #define NO_MERGE UINT64_MAX
 
-static inline uint64_t least(uint64_t a, uint64_t b)
+static inline uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -33,7 +33,7 @@ static inline void set_rank(uint64_t *ranks, size_t leaf, uint64_t rank)
 {
     for (; leaf > 1; leaf /= 2) {
         ranks[leaf] = rank;
-        rank = least(rank, ranks[leaf ^ 1]);
+        rank = smaller(rank, ranks[leaf ^ 1]);
     }
     ranks[1] = rank;
 }
@@ -74,7 +74,7 @@ bool gsv_bpe_merge(const struct gsv_bpe *m, struct gsv_bpe_work *w, size_t begin
     for (size_t i = 0; i < n; i++)
         ranks[n + i] = rank_of(m, s, i, i + 1, n);
     for (size_t i = n - 1; i > 0; i--)
-        ranks[i] = least(ranks[2 * i], ranks[2 * i + 1]);
+        ranks[i] = smaller(ranks[2 * i], ranks[2 * i + 1]);
     for (size_t i = n; i > 1; i /= 2)
         height++;
     *steps += n;

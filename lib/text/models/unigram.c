@@ -58,14 +58,14 @@ static bool build_trie(struct gsv_unigram *m, const struct gsv_vocab *vocab)
 gpuserve_status gsv_unigram_build(struct gsv_unigram *m, const struct gsv_vocab *vocab,
                                   const char *name, gpuserve_error *error)
 {
-    double least = INFINITY;
+    double min_score = INFINITY;
 
     if (!build_trie(m, vocab))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for a trie of %zu pieces", name,
                         vocab->n_model);
     for (size_t i = 0; i < m->n_scores; i++)
-        least = m->scores[i] < least ? m->scores[i] : least;
-    m->unknown_score = least - UNKNOWN_PENALTY;
+        min_score = m->scores[i] < min_score ? m->scores[i] : min_score;
+    m->unknown_score = min_score - UNKNOWN_PENALTY;
     for (unsigned byte = 0; byte < 256; byte++) {
         char piece[8];
 

@@ -152,7 +152,7 @@ static inline void put_short_word(struct gsv_sink *s, const uint64_t key[2], siz
             return;
         }
     }
-    if (!gsv_sink_has_room(s))
+    if (!gsv_sink_has_capacity(s))
         return;
     memcpy(s->out->ids + s->n, cached->ids, sizeof(cached->ids));
     spans = s->out->spans + s->n;
@@ -315,13 +315,13 @@ static size_t put_marks(const struct scan *scan, size_t at)
     const size_t end = find_end_of_marks(scan, at);
     size_t length;
     const uint32_t c = gsv_utf8_decode(scan->text + at, &length);
-    const bool mark = is_mark(c);
+    const bool combining = is_mark(c);
 
-    if (mark && end == at + length && is_lone(scan, c, at)) {
+    if (combining && end == at + length && is_lone(scan, c, at)) {
         put_lower(scan, c, at, end);
         return end;
     }
-    if (!gsv_normalizer_apply(&order, scan->text, mark ? find_letter(scan, at) : at, end,
+    if (!gsv_normalizer_apply(&order, scan->text, combining ? find_letter(scan, at) : at, end,
                               buffers)) {
         scan->sink->done = scan->sink->no_memory = true;
         return end;
@@ -329,7 +329,7 @@ static size_t put_marks(const struct scan *scan, size_t at)
     for (size_t i = 0; i < buffers->text.n; i++) {
         const struct gsv_char *m = &buffers->text.at[i];
 
-        if (mark && gsv_unicode_get_class(m->c) == 0)
+        if (combining && gsv_unicode_get_class(m->c) == 0)
             continue; /* part of the letter, already emitted */
         if (!(gsv_unicode_get_flags(m->c) & GSV_UNICODE_NONSPACING))
             put_lower(scan, m->c, m->begin, m->end);

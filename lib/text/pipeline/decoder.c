@@ -176,10 +176,10 @@ static bool change_each(struct gsv_decoded *out, const struct gsv_decoder_step *
 /* The length, 1 to 3, of the truncated or invalid UTF-8 sequence at p (maximal subpart). */
 static size_t broken_length(const unsigned char *p, size_t size)
 {
-    const unsigned char least = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
-    const unsigned char most = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    const unsigned char min = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
+    const unsigned char max = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
 
-    if (p[0] < 0xE0 || p[0] > 0xF4 || size < 2 || p[1] < least || p[1] > most)
+    if (p[0] < 0xE0 || p[0] > 0xF4 || size < 2 || p[1] < min || p[1] > max)
         return 1;
     return p[0] >= 0xF0 && size > 2 && (p[2] & 0xC0) == 0x80 ? 3 : 2;
 }

@@ -18,24 +18,24 @@ static bool is(const struct gsv_char *c, uint8_t flag)
     return gsv_unicode_get_flags(c->c) & flag;
 }
 
-static bool begins_word(const uint8_t *marks, size_t i)
+static bool begins_word(const uint8_t *flags, size_t i)
 {
-    return i == 0 || marks[i] & GSV_CUT_BEFORE || marks[i - 1] & GSV_CUT_DROPPED;
+    return i == 0 || flags[i] & GSV_CUT_BEFORE || flags[i - 1] & GSV_CUT_DROPPED;
 }
 
-static void cut_at_space(const struct gsv_char *chars, size_t n, uint8_t *marks)
+static void cut_at_space(const struct gsv_char *chars, size_t n, uint8_t *flags)
 {
     for (size_t i = 0; i < n; i++)
         if (is(&chars[i], GSV_UNICODE_SPACE))
-            marks[i] |= GSV_CUT_DROPPED;
+            flags[i] |= GSV_CUT_DROPPED;
 }
 
-static void cut_words(const struct gsv_char *chars, size_t n, uint8_t *marks)
+static void cut_words(const struct gsv_char *chars, size_t n, uint8_t *flags)
 {
-    cut_at_space(chars, n, marks);
+    cut_at_space(chars, n, flags);
     for (size_t i = 1; i < n; i++)
         if (is(&chars[i], GSV_UNICODE_WORD) != is(&chars[i - 1], GSV_UNICODE_WORD))
-            marks[i] |= GSV_CUT_BEFORE;
+            flags[i] |= GSV_CUT_BEFORE;
 }
 
 /* True if a word begins between two characters, each a delimiter or not. Adjacent delimiters stay
@@ -63,19 +63,19 @@ static bool is_delimiter(const struct gsv_pretoken_step *step, uint32_t c)
 }
 
 static void cut_at_chars(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
-                         size_t n, uint8_t *marks)
+                         size_t n, uint8_t *flags)
 {
     const enum gsv_pretoken_behavior behavior = step->behavior;
     bool previous = false;
 
     for (size_t i = 0; i < n; i++) {
         const bool delimiter = is_delimiter(step, chars[i].c);
-        const bool first = begins_word(marks, i);
+        const bool first = begins_word(flags, i);
 
         if (!first && cuts(behavior, delimiter, previous))
-            marks[i] |= GSV_CUT_BEFORE;
+            flags[i] |= GSV_CUT_BEFORE;
         if (delimiter && behavior == GSV_PRETOKEN_REMOVED)
-            marks[i] |= GSV_CUT_DROPPED;
+            flags[i] |= GSV_CUT_DROPPED;
         previous = delimiter;
     }
 }
@@ -124,7 +124,7 @@ static bool cuts_parts(enum gsv_pretoken_behavior behavior, bool delimiter, bool
 }
 
 static void cut_word(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
-                     size_t begin, size_t end, uint8_t *marks)
+                     size_t begin, size_t end, uint8_t *flags)
 {
     bool previous = false, matches;
 
@@ -134,22 +134,22 @@ static void cut_word(const struct gsv_pretoken_step *step, const struct gsv_char
         stop = next_part(step, chars, at, end, &matches);
         delimiter = matches != step->inverted;
         if (at > begin && cuts_parts(step->behavior, delimiter, previous))
-            marks[at] |= GSV_CUT_BEFORE;
+            flags[at] |= GSV_CUT_BEFORE;
         if (delimiter && step->behavior == GSV_PRETOKEN_REMOVED)
-            memset(marks + at, GSV_CUT_DROPPED, stop - at);
+            memset(flags + at, GSV_CUT_DROPPED, stop - at);
         previous = delimiter;
     }
 }
 
 static void cut_at_pattern(const struct gsv_pretoken_step *step, const struct gsv_char *chars,
-                           size_t n, uint8_t *marks)
+                           size_t n, uint8_t *flags)
 {
     for (size_t begin = 0, end; begin < n; begin = end) {
         for (end = begin + 1;
-             end < n && !begins_word(marks, end) && !(marks[end] & GSV_CUT_DROPPED); end++)
+             end < n && !begins_word(flags, end) && !(flags[end] & GSV_CUT_DROPPED); end++)
             ;
-        if (!(marks[begin] & GSV_CUT_DROPPED))
-            cut_word(step, chars, begin, end, marks);
+        if (!(flags[begin] & GSV_CUT_DROPPED))
+            cut_word(step, chars, begin, end, flags);
     }
 }
 
@@ -157,16 +157,16 @@ static void cut_at_pattern(const struct gsv_pretoken_step *step, const struct gs
 
 static bool lacks_prefix(const struct gsv_pretokens *w, size_t i, enum gsv_prefix_scheme scheme)
 {
-    return !(w->marks[i] & GSV_CUT_DROPPED) && begins_word(w->marks, i) && w->at[i].c != ' ' &&
+    return !(w->flags[i] & GSV_CUT_DROPPED) && begins_word(w->flags, i) && w->at[i].c != ' ' &&
            w->at[i].c != w->space && (scheme == GSV_PREFIX_ALWAYS || w->at[i].begin == 0);
 }
 
 /* Mark the words that need w->space before them. */
-static void mark_prefixes(struct gsv_pretokens *w, enum gsv_prefix_scheme scheme)
+static void flag_prefixes(struct gsv_pretokens *w, enum gsv_prefix_scheme scheme)
 {
     for (size_t i = 0; scheme != GSV_PREFIX_NEVER && i < w->n; i++)
         if (lacks_prefix(w, i, scheme))
-            w->marks[i] |= GSV_CUT_PREFIXED;
+            w->flags[i] |= GSV_CUT_PREFIXED;
 }
 
 /* Apply pending replacements and prefixes to a copy of the characters, for the next step. After the
@@ -175,23 +175,23 @@ static bool write_chars(struct gsv_pretokens *w)
 {
     struct gsv_chars *const to = w->at == w->own.at ? &w->other : &w->own;
     const struct gsv_chars own = w->own;
-    uint8_t *const marks = w->marks;
-    const size_t marks_capacity = w->marks_capacity;
+    uint8_t *const flags = w->flags;
+    const size_t flags_capacity = w->flags_capacity;
     size_t n = 0;
 
     if (!gsv_grow((void **)&to->at, &to->capacity, 2 * w->n, sizeof(*to->at), SIZE_MAX) ||
-        !gsv_grow((void **)&w->other_marks, &w->other_marks_capacity, 2 * w->n, 1, SIZE_MAX))
+        !gsv_grow((void **)&w->other_flags, &w->other_flags_capacity, 2 * w->n, 1, SIZE_MAX))
         return false;
     for (size_t i = 0; i < w->n; i++) {
         const struct gsv_char c = w->at[i];
-        const bool prefixed = marks[i] & GSV_CUT_PREFIXED;
+        const bool prefixed = flags[i] & GSV_CUT_PREFIXED;
 
         if (prefixed) {
             to->at[n] = (struct gsv_char){ w->space, c.begin, c.end };
-            w->other_marks[n++] = GSV_CUT_BEFORE;
+            w->other_flags[n++] = GSV_CUT_BEFORE;
         }
         to->at[n] = (struct gsv_char){ c.c == ' ' ? w->space : c.c, c.begin, c.end };
-        w->other_marks[n++] = prefixed ? 0 : marks[i];
+        w->other_flags[n++] = prefixed ? 0 : flags[i];
     }
     if (to == &w->other) {
         w->own = w->other;
@@ -201,10 +201,10 @@ static bool write_chars(struct gsv_pretokens *w)
     w->n = n;
     w->space = ' ';
     w->unwritten = false;
-    w->marks = w->other_marks;
-    w->marks_capacity = w->other_marks_capacity;
-    w->other_marks = marks;
-    w->other_marks_capacity = marks_capacity;
+    w->flags = w->other_flags;
+    w->flags_capacity = w->other_flags_capacity;
+    w->other_flags = flags;
+    w->other_flags_capacity = flags_capacity;
     return true;
 }
 
@@ -212,19 +212,19 @@ static void apply_metaspace(const struct gsv_pretoken_step *step, struct gsv_pre
 {
     w->space = step->replacement;
     w->unwritten = true;
-    mark_prefixes(w, step->scheme);
+    flag_prefixes(w, step->scheme);
     for (size_t i = 0; i < w->n && step->splits; i++)
         if (w->at[i].c == ' ' || w->at[i].c == w->space)
-            w->marks[i] |= GSV_CUT_BEFORE;
+            w->flags[i] |= GSV_CUT_BEFORE;
 }
 
 static bool apply_byte_level(const struct gsv_pretoken_step *step, struct gsv_pretokens *w)
 {
-    mark_prefixes(w, step->scheme);
+    flag_prefixes(w, step->scheme);
     if (step->scheme != GSV_PREFIX_NEVER && !write_chars(w))
         return false;
     if (step->pattern != GSV_N_SPLIT_PATTERNS)
-        cut_at_pattern(step, w->at, w->n, w->marks);
+        cut_at_pattern(step, w->at, w->n, w->flags);
     return true;
 }
 
@@ -233,11 +233,11 @@ static bool apply_byte_level(const struct gsv_pretoken_step *step, struct gsv_pr
 bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_char *chars, size_t n,
                           struct gsv_pretokens *w)
 {
-    bool good = gsv_grow((void **)&w->marks, &w->marks_capacity, n, 1, SIZE_MAX);
+    bool good = gsv_grow((void **)&w->flags, &w->flags_capacity, n, 1, SIZE_MAX);
 
     if (!good)
         return false;
-    memset(w->marks, 0, n);
+    memset(w->flags, 0, n);
     w->at = chars;
     w->n = n;
     w->space = ' ';
@@ -247,17 +247,17 @@ bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_cha
             return false;
         switch (p->steps[i].kind) {
         case GSV_PRETOKEN_SPACE:
-            cut_at_space(w->at, w->n, w->marks);
+            cut_at_space(w->at, w->n, w->flags);
             break;
         case GSV_PRETOKEN_WORDS:
-            cut_words(w->at, w->n, w->marks);
+            cut_words(w->at, w->n, w->flags);
             break;
         case GSV_PRETOKEN_PUNCTUATION:
         case GSV_PRETOKEN_DIGITS:
-            cut_at_chars(&p->steps[i], w->at, w->n, w->marks);
+            cut_at_chars(&p->steps[i], w->at, w->n, w->flags);
             break;
         case GSV_PRETOKEN_SPLIT:
-            cut_at_pattern(&p->steps[i], w->at, w->n, w->marks);
+            cut_at_pattern(&p->steps[i], w->at, w->n, w->flags);
             break;
         case GSV_PRETOKEN_BYTE_LEVEL:
             good = apply_byte_level(&p->steps[i], w);
@@ -272,8 +272,8 @@ bool gsv_pretokenizer_cut(const struct gsv_pretokenizer *p, const struct gsv_cha
 
 void gsv_pretokens_reset(struct gsv_pretokens *w)
 {
-    free(w->marks);
-    free(w->other_marks);
+    free(w->flags);
+    free(w->other_flags);
     free(w->own.at);
     free(w->other.at);
     *w = (struct gsv_pretokens){ 0 };

@@ -109,13 +109,13 @@ bool gsv_pretokenizer_is_byte_level(const struct gsv_pretokenizer *pretokenizer)
 struct gsv_pretokens {
     const struct gsv_char *at; /* [n] borrowed, or those of `own` */
     size_t n;
-    uint8_t *marks; /* [n] */
-    size_t marks_capacity;
+    uint8_t *flags; /* [n] */
+    size_t flags_capacity;
     uint32_t space;              /* replacement of ' ' */
     bool unwritten;              /* replacements and prefixes are not yet applied to `at` */
     struct gsv_chars own, other; /* buffers for changed or inserted characters */
-    uint8_t *other_marks;
-    size_t other_marks_capacity;
+    uint8_t *other_flags;
+    size_t other_flags_capacity;
 };
 
 /* Mark chars[0, n), or the characters that the steps make of them. The character after a dropped

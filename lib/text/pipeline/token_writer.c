@@ -17,7 +17,7 @@ enum { MORE_THAN_LIMIT = 4096 };
 void gsv_sink_begin(struct gsv_sink *s, size_t first)
 {
     s->first = s->n = first;
-    s->room = first; /* no capacity yet: the first word calls gsv_sink_make_room() */
+    s->capacity = first; /* no capacity yet: the first word calls gsv_sink_reserve() */
     s->dropped = 0;
     s->scratch->word.n = s->scratch->word.n_chars = 0;
 }
@@ -58,9 +58,9 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-bool gsv_sink_make_room(struct gsv_sink *s, size_t n)
+bool gsv_sink_reserve(struct gsv_sink *s, size_t n)
 {
-    size_t most = SIZE_MAX;
+    size_t max_tokens = SIZE_MAX;
 
     if (s->done)
         return false;
@@ -69,18 +69,18 @@ bool gsv_sink_make_room(struct gsv_sink *s, size_t n)
         return false;
     }
     if (s->limit < SIZE_MAX / 4)
-        most = s->first + 2 * s->limit + MORE_THAN_LIMIT + GSV_SINK_SLACK;
-    if (s->n + n > most)
+        max_tokens = s->first + 2 * s->limit + MORE_THAN_LIMIT + GSV_SINK_SLACK;
+    if (s->n + n > max_tokens)
         drop_surplus(s);
     if (!gsv_encoding_grow(s->out, s->n + n)) {
         s->done = s->no_memory = true;
         return false;
     }
-    s->room = smaller(most, s->out->capacity);
-    if (s->stop < SIZE_MAX / 4) /* the first word above `stop` must call gsv_sink_make_room() */
-        s->room = smaller(s->room, s->first + s->stop + GSV_SINK_SLACK);
-    if (s->room < s->n + n)
-        s->room = s->n + n;
+    s->capacity = smaller(max_tokens, s->out->capacity);
+    if (s->stop < SIZE_MAX / 4) /* the first word above `stop` must call gsv_sink_reserve() */
+        s->capacity = smaller(s->capacity, s->first + s->stop + GSV_SINK_SLACK);
+    if (s->capacity < s->n + n)
+        s->capacity = s->n + n;
     return true;
 }
 
@@ -147,8 +147,9 @@ void gsv_sink_ascii(struct gsv_sink *s, const char *text, size_t begin, size_t e
                     unsigned char fold)
 {
     struct gsv_word *w = &s->scratch->word;
-    const size_t most = s->tokenizer->model.max_chars + 1; /* maximum number of characters kept */
-    const size_t left = w->n_chars < most ? most - w->n_chars : 0;
+    const size_t max_tokens =
+        s->tokenizer->model.max_chars + 1; /* maximum number of characters kept */
+    const size_t left = w->n_chars < max_tokens ? max_tokens - w->n_chars : 0;
     const size_t n = smaller(left, end - begin);
 
     if (!gsv_word_reserve(w, w->n + n)) {
@@ -203,14 +204,14 @@ const struct gsv_cached_word *gsv_sink_look_up(struct gsv_sink *s, const uint64_
 }
 
 /* Range of a word's last subword token. */
-struct piece_places {
+struct span_cursor {
     const gpuserve_span *spans; /* of the word's bytes */
     size_t begin, end;
 };
 
 /* Subword tokens with the same end are the byte tokens of one unknown text: each has its whole
  * span. */
-static inline gpuserve_span next_span(struct piece_places *at, size_t end)
+static inline gpuserve_span next_span(struct span_cursor *at, size_t end)
 {
     if (end != at->end)
         at->begin = at->end;
@@ -231,23 +232,23 @@ static inline void put_piece(struct gsv_sink *s, int32_t id, gpuserve_span span)
 
 static void put_cached(struct gsv_sink *s, const struct gsv_cached_word *cached)
 {
-    struct piece_places places = { s->scratch->word.spans, 0, 0 };
+    struct span_cursor cursor = { s->scratch->word.spans, 0, 0 };
 
-    if (!gsv_sink_has_room(s))
+    if (!gsv_sink_has_capacity(s))
         return;
     for (size_t i = 0; i < cached->n; i++)
-        put_piece(s, cached->ids[i], next_span(&places, cached->ends[i]));
+        put_piece(s, cached->ids[i], next_span(&cursor, cached->ends[i]));
 }
 
 static void put_pieces(struct gsv_sink *s, size_t n)
 {
-    struct piece_places places = { s->scratch->word.spans, 0, 0 };
+    struct span_cursor cursor = { s->scratch->word.spans, 0, 0 };
     const struct gsv_piece *pieces = s->scratch->pieces;
 
-    if (s->n + n > s->room && !gsv_sink_make_room(s, n))
+    if (s->n + n > s->capacity && !gsv_sink_reserve(s, n))
         return;
     for (size_t i = 0; i < n; i++)
-        put_piece(s, pieces[i].id, next_span(&places, pieces[i].end));
+        put_piece(s, pieces[i].id, next_span(&cursor, pieces[i].end));
 }
 
 void gsv_sink_word(struct gsv_sink *s)

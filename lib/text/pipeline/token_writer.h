@@ -19,7 +19,7 @@ struct gsv_sink {
     const char *text; /* the original text being encoded */
     size_t first;     /* index of the text's first token in out's arrays */
     size_t n;         /* index of the next token */
-    size_t room;      /* tokens up to this index fit without gsv_sink_make_room() */
+    size_t capacity;  /* tokens up to this index fit without gsv_sink_reserve() */
     size_t limit;     /* maximum number of tokens; SIZE_MAX: no limit */
     size_t stop;      /* encoding stops above this number of tokens */
     bool left;        /* left truncation: keep the last tokens */
@@ -42,19 +42,19 @@ struct gsv_scratch *gsv_encoding_scratch(struct gsv_encoding *encoding,
 
 void gsv_sink_begin(struct gsv_sink *sink, size_t first);
 /* Ensure capacity for n more tokens. False if no more are accepted, see `done`. */
-bool gsv_sink_make_room(struct gsv_sink *sink, size_t n);
+bool gsv_sink_reserve(struct gsv_sink *sink, size_t n);
 /* Drop the tokens above the limit. Returns the number of tokens of the text; if encoding stopped
  * early, a number above the limit. */
 size_t gsv_sink_finish(struct gsv_sink *sink);
 
-static inline bool gsv_sink_has_room(struct gsv_sink *sink)
+static inline bool gsv_sink_has_capacity(struct gsv_sink *sink)
 {
-    return sink->n + GSV_SINK_SLACK <= sink->room || gsv_sink_make_room(sink, GSV_SINK_SLACK);
+    return sink->n + GSV_SINK_SLACK <= sink->capacity || gsv_sink_reserve(sink, GSV_SINK_SLACK);
 }
 
 static inline void gsv_sink_token(struct gsv_sink *sink, int32_t id, uint32_t begin, uint32_t end)
 {
-    if (!gsv_sink_has_room(sink))
+    if (!gsv_sink_has_capacity(sink))
         return;
     sink->out->ids[sink->n] = id;
     sink->out->spans[sink->n++] = (gpuserve_span){ begin, end };

@@ -246,7 +246,7 @@ class Ollama(Served):
         length = sum(x * x for x in raw) ** 0.5
         self.assertGreater(abs(length - 1), 0.01)
         self.assertVector([x / length for x in raw], embed(["a dog"])[0])
-        with self.assertRaisesRegex(ollama.ResponseError, "`num_ctx` is 8192, outside 3 to 256"):
+        with self.assertRaisesRegex(ollama.ResponseError, "`num_ctx` is 8192, outside 1 to 256"):
             client.embed(model=NAME, input="a", options={"num_ctx": 8192})
         self.assertEqual([one.model for one in client.list().models], [NAME])
         with self.assertRaisesRegex(ollama.ResponseError, "unknown model"):

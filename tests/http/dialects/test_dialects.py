@@ -197,9 +197,9 @@ class Ollama(Served):
                 self.refused(400, "`num_ctx` is", path, {field: "a", "options": {"num_ctx": wrong}})
             for wrong in (7, "num_ctx", [], True):
                 self.refused(400, "`options` is not an object", path, {field: "a", "options": wrong})
-        error = self.refused(400, "the limit is 4", "/api/embed",
+        error = self.refused(400, "`num_ctx` is 4", "/api/embed",
                              {"input": "a a b b", "truncate": False, "options": {"num_ctx": 4}})
-        self.assertIn("the text has 6 tokens", error["error"])
+        self.assertIn("input 0 has 6 tokens", error["error"])
         self.assertIn("`truncate`: true", error["error"])
 
 
@@ -261,7 +261,7 @@ class TensorFlow(Served):
             good = {**body, "signature_name": "serving_default"}
             self.assertEqual(self.server.post("/v1/models/m/versions/1:" + verb, good).status, 200)
             self.refused(404, "Specific(m, 2)", "/v1/models/m/versions/2:" + verb, body)
-            self.refused(404, "stable", "/v1/models/m/labels/stable:" + verb, body)
+            self.refused(400, "Unrecognized servable version label: stable", "/v1/models/m/labels/stable:" + verb, body)
             self.refused(400, 'name: \\"other\\" not found', "/v1/models/m:" + verb, {**body, "signature_name": "other"})
             self.refused(400, "signature_name", "/v1/models/m:" + verb, {**body, "signature_name": 7})
 

@@ -142,6 +142,14 @@ class Members(Served):
                                ("never cut", {"truncate_prompt_tokens": 3, "input": [101, 1037, 3899, 102]})):
             self.refused(400, words, "/v1/embeddings", {"input": "a dog and cats", **members})
 
+    def test_truncation_keeps_the_tokens(self):
+        """A word cut in the middle keeps its subword tokens: the rest is not tokenized again."""
+        ids = [token["id"] for token in self.server.post("/tokenize", {"inputs": "unbelievably"}).json()[0]]
+        self.assertGreater(len(ids), 3)
+        for truncate, kept in (("START", ids[-2]), ("END", ids[1])):
+            self.assertVector(self.vector("unbelievably", truncate_prompt_tokens=3, truncate=truncate),
+                              self.vector([ids[0], kept, ids[-1]]))
+
     def test_what_a_text_is_for(self):
         asked = {"model": "dense"}
         query, passage = (self.vector("w1 w2", **asked, prompt_name=name) for name in ("query", "passage"))

@@ -10,9 +10,11 @@ import time
 import unittest
 
 import withstand
+from common import ROOT
 from serving import MINILM, PATIENCE, Server, figure, main, wait_until
 
 TEXT, SECOND = withstand.TEXTS
+TINY = os.path.join(ROOT, "tests/data/models")
 
 
 class Reload(unittest.TestCase):
@@ -81,6 +83,36 @@ class Reload(unittest.TestCase):
         self.assertIn("model as it was", err)
         self.assertIn("config.json", err)
         self.assertIn("reloaded", err)
+
+    def test_labels_follow_the_model(self):
+        """After a reload the labels of every dialect are those of the model loaded last."""
+        pairs = os.path.join(TINY, "bert-pairs")
+        renamed = os.path.join(self.folder, "renamed")
+        shutil.copytree(pairs, renamed)
+        with open(os.path.join(pairs, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        known = config["id2label"]
+        config["id2label"] = {key: "new " + label for key, label in known.items()}
+        config["label2id"] = {label: int(key) for key, label in config["id2label"].items()}
+        with open(os.path.join(renamed, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        withstand.point(self.link, pairs)
+        server = Server("m=" + self.link)
+        for folder, labels in ((pairs, known), (renamed, config["id2label"]), (pairs, known)):
+            withstand.point(self.link, folder)
+            self.reload(server)
+            want = set(labels.values())
+            self.assertEqual({one["label"] for one in server.post("/predict", {"inputs": "w1 w2"}).json()}, want)
+            got = server.post("/v1/models/m:classify", {"examples": [{"text": "w1 w2"}]}).json()["result"][0]
+            self.assertEqual({label for label, _ in got}, want)
+            self.assertEqual(server.get("/info").json()["model_type"]["classifier"]["id2label"], labels)
+        one = os.path.join(self.folder, "one")  # the sandbox opens the link's folder and the first target
+        shutil.copytree(os.path.join(TINY, "bert-cross-encoder"), one)
+        withstand.point(self.link, one)
+        self.reload(server)
+        self.assertEqual(server.get("/v1/models/m").json()["labels"], 1)
+        self.assertEqual(len(server.post("/predict", {"inputs": [["w1", "w2"]]}).json()[0]), 1)
+        self.assertEqual(server.stop()[0], 0)
 
     def test_keys(self):
         path = os.path.join(self.folder, "keys")

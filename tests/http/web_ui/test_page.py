@@ -1,5 +1,5 @@
-"""The page for people, in a real browser: what it shows, what it says when something is wrong, several
-models, keys, no outside host. test_page_access.py has who can use it, and on what screen."""
+"""The web page in a real browser: results, error messages, several models, API keys, no other host.
+test_page_access.py tests accessibility and screen sizes."""
 import os
 
 from browsing import HEAD, Browsed, By, Keys
@@ -43,7 +43,7 @@ class Page(Browsed):
         self.submit("embed")
         self.assertEqual([cell.text for cell in self.all("#heat tbody td")], ["1.00"])
         self.assertFalse(self.one("#plane").is_displayed())
-        self.assertIn("Three texts", self.text("plane-about"))
+        self.assertIn("at least 3 texts", self.text("plane-about"))
 
     def test_classes_tokens_and_ranks(self):
         self.submit("classify")
@@ -66,7 +66,7 @@ class Page(Browsed):
         self.submit("embed")
         self.until(lambda: self.text("rate") not in ("–", "0.0"))
         self.assertGreater(float(self.text("memory")), 50)
-        self.assertIn("on average", self.text("history-words"))
+        self.assertIn("mean", self.text("history-words"))
         self.one("#history-table summary").click()
         self.until(lambda: self.all("#history-rows tr"))
 
@@ -81,22 +81,22 @@ class Page(Browsed):
     def test_errors_are_at_their_fields(self):
         self.submit("embed")
         self.write("embed-texts", " \n")
-        self.wrong("embed", "embed-texts", "There is no text.")
+        self.wrong("embed", "embed-texts", "Enter a text.")
         self.write("embed-texts", "\n".join(map(str, range(65))))
-        self.wrong("embed", "embed-texts", "65 texts: 64 at most")
+        self.wrong("embed", "embed-texts", "65 texts exceed the limit of 64")
         self.write("embed-texts", "short\n" + "long " * 300)
         self.wrong("embed", "embed-texts", "Text 2: the text has 302 tokens (2 of them special), the limit is 256")
         self.one("#embed-cut").click()
         self.submit("embed")
-        self.assertIn("1 text was cut", self.text("embed-status"))
+        self.assertIn("1 text truncated", self.text("embed-status"))
         self.assertEqual((self.text("embed-texts-error"), self.one("#embed-texts").get_attribute("aria-invalid")), ("", None))
         self.write("classify-text", "")
-        self.wrong("classify", "classify-text", "There is no text.")
+        self.wrong("classify", "classify-text", "Enter a text.")
         self.write("rerank-query", "")
-        self.wrong("rerank", "rerank-query", "There is no text.")
+        self.wrong("rerank", "rerank-query", "Enter a text.")
         self.write("rerank-query", "a")
         self.write("rerank-documents", "")
-        self.wrong("rerank", "rerank-documents", "There is no text.")
+        self.wrong("rerank", "rerank-documents", "Enter a text.")
 
     def test_nothing_moves(self):
         """Fields and buttons stay where they are while it computes, when it is done, and for an error."""
@@ -134,7 +134,7 @@ class Page(Browsed):
         entry = next(one for one in self.all(".operation") if "/v1/embeddings" in one.text)
         entry.find_element(By.TAG_NAME, "summary").click()
         self.until(lambda: "encoding_format" in entry.text)
-        for words in ("curl " + self.server.url + "/v1/embeddings", "text or list of text", "Other answers"):
+        for words in ("curl " + self.server.url + "/v1/embeddings", "text or list of text", "Other responses"):
             self.assertIn(words, entry.text)
         self.write("find", "rerank")
         shown = [one.text for one in self.all(".operation") if one.is_displayed()]
@@ -151,8 +151,8 @@ class Gone(Browsed):
     def test_it_is_said(self):
         self.server.stop()
         self.submit("embed", good=False)
-        self.until(lambda: "does not answer" in self.text("embed-texts-error"))
-        self.until(lambda: "does not answer" in self.text("live-error"))
+        self.until(lambda: "does not respond" in self.text("embed-texts-error"))
+        self.until(lambda: "does not respond" in self.text("live-error"))
         self.assertEqual(self.text("rate"), "–")
 
 
@@ -171,7 +171,7 @@ class Several(Browsed):
         self.submit("embed")
         self.assertIn("of 128 components", self.text("vectors-about"))
         self.choose("cross", "1 label")
-        self.assertIn("makes no embeddings", self.one("#panel-embed .cannot").text)
+        self.assertIn("has no embeddings", self.one("#panel-embed .cannot").text)
         self.assertFalse(self.one("#embed-form").is_displayed())
         self.write("tokens-text", "w1")
         self.submit("tokens")
@@ -190,7 +190,7 @@ class Several(Browsed):
         self.one("#classify-pair").send_keys("w1 w2")
         self.submit("classify")
         self.assertNotEqual(self.text("bars"), alone)
-        self.choose("tokens", "labels of tokens")
+        self.choose("tokens", "token labels")
         self.write("classify-text", "w1 w2")
         self.submit("classify")
         self.assertGreater(len(self.all("#bars .entity")), 0)
@@ -205,10 +205,10 @@ class Key(Browsed):
         return self.one("#key-form").is_displayed()
 
     def test_it_asks_for_a_key(self):
-        self.assertIn("asks for an API key", self.text("key-error"))
+        self.assertIn("requires an API key", self.text("key-error"))
         self.one("#key").send_keys("wrong", Keys.ENTER)
         self.until(lambda: "not valid" in self.text("key-error"))
-        self.until(lambda: "need an API key" in self.text("live-error"))
+        self.until(lambda: "require an API key" in self.text("live-error"))
         self.one("#key").clear()
         self.one("#key").send_keys("secret", Keys.ENTER)
         self.until(lambda: "float32" in self.text("model-facts"))

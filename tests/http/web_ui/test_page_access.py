@@ -1,4 +1,4 @@
-"""Who can use the page for people, and on what screen: contrast, names, the keyboard, readers of the
+"""Accessibility and screen sizes of the web page: contrast, names, the keyboard, readers of the
 screen, a phone's width; by axe-core too."""
 import os
 import re
@@ -163,11 +163,11 @@ class Access(Browsed):
 
     def test_charts_are_told_in_words_or_numbers(self):
         self.submit("embed")
-        self.assertIn("% of the differences", self.one("#plane").accessible_name)
+        self.assertIn("% of the variance", self.one("#plane").accessible_name)
         self.one("#plane-details summary").click()
         self.assertEqual(len(self.all("#points tbody tr")), len(self.all("#plane circle")))
         self.until(lambda: self.all("#history polyline"))
-        self.assertRegex(self.one("#history").accessible_name, r": [\d.,]+ now, [\d.,]+ at most, [\d.,]+ on average")
+        self.assertRegex(self.one("#history").accessible_name, r": current [\d.,]+, maximum [\d.,]+, mean [\d.,]+")
         self.submit("classify")
         self.assertEqual(len([row for row in self.all("#bars .bar") if re.search(r"\d\.\d{4}$", row.text)]), len(self.all("#bars .track")))
         for table in self.all("table"):

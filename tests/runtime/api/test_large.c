@@ -317,7 +317,7 @@ Test(large, a_profile_of_three_hundred_layers)
 
 /* ----------------------------------------------------------------------------------- offloading */
 
-static void expect_parked(const char *device, uint32_t dtype)
+static void expect_offloaded(const char *device, uint32_t dtype)
 {
     static const char *const texts[] = { "w10 w11 w12", "w50", "w7 w8 w9 w10 w11 w12" };
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE);
@@ -356,9 +356,9 @@ static void expect_parked(const char *device, uint32_t dtype)
     folder_remove(&folder);
 }
 
-Test(large, parked_weights_come_back_without_the_files)
+Test(large, offloaded_weights_come_back_without_the_files)
 {
-    expect_parked("cuda:0", GPUSERVE_DTYPE_FLOAT32);
-    expect_parked("cuda:0", GPUSERVE_DTYPE_INT8);
-    expect_parked("cuda:*", GPUSERVE_DTYPE_FLOAT32);
+    expect_offloaded("cuda:0", GPUSERVE_DTYPE_FLOAT32);
+    expect_offloaded("cuda:0", GPUSERVE_DTYPE_INT8);
+    expect_offloaded("cuda:*", GPUSERVE_DTYPE_FLOAT32);
 }

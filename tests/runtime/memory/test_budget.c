@@ -3,7 +3,7 @@
  * budgets of contexts, models and devices.
  */
 #include "lib/runtime/models/handle.h"
-#include "tests/runtime/memory/claims.h"
+#include "tests/runtime/memory/reservations.h"
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
@@ -87,17 +87,17 @@ struct load_options {
     gpuserve_context *context;
     gpuserve_model *model;
     gpuserve_status status;
-    atomic_bool is_claimed; /* its memory is reserved */
+    atomic_bool is_reserved; /* its memory is reserved */
 };
 
-static int32_t note_claim(void *user, uint32_t stage, uint64_t done, uint64_t total)
+static int32_t note_reservation(void *user, uint32_t stage, uint64_t done, uint64_t total)
 {
     struct load_options *load_options = user;
 
     (void)done;
     (void)total;
     if (stage == GPUSERVE_STAGE_WEIGHTS)
-        atomic_store(&load_options->is_claimed, true);
+        atomic_store(&load_options->is_reserved, true);
     return 0;
 }
 
@@ -106,7 +106,7 @@ static void *open_small(void *argument)
     struct load_options *load_options = argument;
     gpuserve_model_options options = named("small");
 
-    options.progress = note_claim;
+    options.progress = note_reservation;
     options.progress_user = load_options;
     load_options->status =
         gpuserve_model_open(&load_options->model, load_options->context, ".", &options, NULL);
@@ -140,7 +140,7 @@ Test(budget, wait_gets_the_memory_when_another_gives_it_back)
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
     large = open_named(context, "large", 9 * GB);
     thread = begin_opening(&load_options, context);
-    cr_expect(!atomic_load(&load_options.is_claimed));
+    cr_expect(!atomic_load(&load_options.is_reserved));
     expect_state(context, "small", "loading");
     check_answer(large);
     cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
@@ -221,7 +221,7 @@ Test(budget, busy_and_kept_models_are_not_evicted)
     gpuserve_model *large, *small = NULL, *kept = NULL;
     gpuserve_request *request = NULL;
     float row[FAKE_DIM];
-    gpuserve_job job = fake_job(claims_text, 1, row);
+    gpuserve_job job = fake_job(reservations_text, 1, row);
 
     large = open_named(context, "large", 9 * GB);
     fake_hold();
@@ -349,7 +349,7 @@ Test(budget, work_over_the_plan_is_split_not_tried)
 
 /* ------------------------------------------------------------------------------------ replicas */
 
-Test(budget, replicas_share_a_queue_and_are_claimed_together)
+Test(budget, replicas_share_a_queue_and_are_reserved_together)
 {
     enum { N = 4 };
     gpuserve_context *context = make_context(GPUSERVE_MEMORY_REFUSE, 0);
@@ -436,7 +436,7 @@ static void *use_any(void *argument)
     float row[FAKE_DIM], want[FAKE_DIM];
     uint32_t state = actor->seed;
 
-    fake_vector(claims_text[0], want);
+    fake_vector(reservations_text[0], want);
     for (int i = 0; i < N_STEPS; i++) {
         gpuserve_model *model;
         gpuserve_status st;
@@ -447,7 +447,7 @@ static void *use_any(void *argument)
             actor->n_wrong += gpuserve_model_suspend(model, NULL) != GPUSERVE_OK;
             continue;
         }
-        st = gpuserve_embed(model, claims_text, 1, row, FAKE_DIM, NULL, NULL);
+        st = gpuserve_embed(model, reservations_text, 1, row, FAKE_DIM, NULL, NULL);
         actor->n_wrong += st != GPUSERVE_OK || memcmp(row, want, sizeof(row)) != 0;
     }
     return NULL;

@@ -168,7 +168,7 @@ Test(replicas, a_suspended_model_comes_back_without_the_lost_one)
 }
 
 /* The bytes that the budget counts for the only model. */
-static uint64_t claimed_bytes(const struct place *place)
+static uint64_t reserved_bytes(const struct place *place)
 {
     static const char key[] = "\"bytes\": ";
     char json[8192];
@@ -200,13 +200,13 @@ Test(replicas, bytes_of_a_lost_one_go_back_to_the_budget)
     float vector[1024];
 
     lose_one(&place, GPUSERVE_LOST_GPU);
-    before = claimed_bytes(&place);
+    before = reserved_bytes(&place);
     cr_assert_eq(gpuserve_context_stats(place.context, &both, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_context_set_budget(place.context, NULL, before, NULL), GPUSERVE_OK);
     cr_expect_eq(open_beside(&place, &other), GPUSERVE_E_TOO_LARGE);
     cr_expect_eq(embed(&place, vector), GPUSERVE_OK, "%s", place.error.message);
     expect_some_left(&place, right);
-    after = claimed_bytes(&place);
+    after = reserved_bytes(&place);
     cr_assert_eq(gpuserve_context_stats(place.context, &one, NULL), GPUSERVE_OK);
     cr_expect_eq(before - after,
                  (both.weights_bytes + both.workspace_bytes + both.stream_bytes) / 2);
@@ -215,7 +215,7 @@ Test(replicas, bytes_of_a_lost_one_go_back_to_the_budget)
     cr_expect_eq(one.stream_bytes, both.stream_bytes / 2);
     cr_assert_eq(gpuserve_model_suspend(place.model, NULL), GPUSERVE_OK);
     expect_right(&place, right);
-    cr_expect_eq(claimed_bytes(&place), after, "it is not claimed again");
+    cr_expect_eq(reserved_bytes(&place), after, "it is not reserved again");
     cr_assert_eq(gpuserve_context_set_budget(place.context, NULL, 2 * after, NULL), GPUSERVE_OK);
     cr_expect_eq(open_beside(&place, &other), GPUSERVE_OK);
     gpuserve_model_close(&other);

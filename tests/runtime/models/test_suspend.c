@@ -2,7 +2,7 @@
  * test_suspend.c - models whose weights are offloaded from a device of 12 GB and restored; and the
  * model registry.
  */
-#include "tests/runtime/memory/claims.h"
+#include "tests/runtime/memory/reservations.h"
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>
@@ -68,7 +68,7 @@ Test(suspend, work_in_flight_is_finished_before_its_model_is_suspended_or_closed
     struct suspending suspending = { .model = open_named(context, "m", 9 * GB) };
     gpuserve_request *request = NULL;
     float row[FAKE_DIM];
-    gpuserve_job job = fake_job(claims_text, 1, row);
+    gpuserve_job job = fake_job(reservations_text, 1, row);
     pthread_t thread;
 
     fake_hold();
@@ -113,11 +113,11 @@ Test(suspend, a_request_waits_for_memory_no_longer_than_its_deadline, .timeout =
 
     take_its_place(600000, &context, &large, &small);
     options.deadline_us = 50000;
-    cr_expect_eq(gpuserve_embed(large, claims_text, 1, row, FAKE_DIM, &options, &error),
+    cr_expect_eq(gpuserve_embed(large, reservations_text, 1, row, FAKE_DIM, &options, &error),
                  GPUSERVE_E_EXPIRED);
     expect_words(error.message, words, 3);
     options.deadline_us = -1;
-    cr_expect_eq(gpuserve_embed(large, claims_text, 1, row, FAKE_DIM, &options, &error),
+    cr_expect_eq(gpuserve_embed(large, reservations_text, 1, row, FAKE_DIM, &options, &error),
                  GPUSERVE_E_EXPIRED);
     cr_expect_eq(row[0], 7);
     cr_assert_eq(gpuserve_context_stats(context, &stats, NULL), GPUSERVE_OK);
@@ -126,7 +126,7 @@ Test(suspend, a_request_waits_for_memory_no_longer_than_its_deadline, .timeout =
     cr_expect_eq(stats.n_suspended, 1u);
     gpuserve_model_close(&small);
     options.deadline_us = 60000000;
-    cr_expect_eq(gpuserve_embed(large, claims_text, 1, row, FAKE_DIM, &options, &error),
+    cr_expect_eq(gpuserve_embed(large, reservations_text, 1, row, FAKE_DIM, &options, &error),
                  GPUSERVE_OK, "%s", error.message);
     gpuserve_model_close(&large);
     end_context(&context);
@@ -137,7 +137,7 @@ static void *ask(void *argument)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float row[FAKE_DIM];
 
-    cr_expect_eq(gpuserve_embed(argument, claims_text, 1, row, FAKE_DIM, NULL, &error),
+    cr_expect_eq(gpuserve_embed(argument, reservations_text, 1, row, FAKE_DIM, NULL, &error),
                  GPUSERVE_E_BUSY);
     cr_expect_not_null(strstr(error.message, "small holds 5"), "%s", error.message);
     return NULL;
@@ -189,13 +189,13 @@ Test(suspend, an_evicted_model_may_refuse_instead_of_coming_back)
     gpuserve_model *large = NULL, *small;
     gpuserve_request *request = (gpuserve_request *)1;
     float row[FAKE_DIM];
-    gpuserve_job job = fake_job(claims_text, 1, row);
+    gpuserve_job job = fake_job(reservations_text, 1, row);
 
     options.when_suspended = GPUSERVE_SUSPENDED_REFUSE;
     cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 12 * GB, NULL), GPUSERVE_OK);
     cr_assert_eq(try_open(&large, context, 9 * GB, &options, NULL), GPUSERVE_OK);
     small = open_named(context, "small", 5 * GB);
-    cr_expect_eq(gpuserve_embed(large, claims_text, 1, row, FAKE_DIM, NULL, &error),
+    cr_expect_eq(gpuserve_embed(large, reservations_text, 1, row, FAKE_DIM, NULL, &error),
                  GPUSERVE_E_BUSY);
     cr_expect_gt(error.retry_after_ms, 0u);
     cr_expect_eq(gpuserve_submit(&request, large, &job, NULL, NULL, NULL), GPUSERVE_E_BUSY);
@@ -221,7 +221,7 @@ Test(suspend, a_request_that_cannot_resume_its_model_is_told_to_come_again)
     cr_assert_eq(gpuserve_model_suspend(large, NULL), GPUSERVE_OK);
     small = open_named(context, "small", 5 * GB);
     cr_expect_eq(gpuserve_model_resume(large, &error), GPUSERVE_E_TOO_LARGE);
-    cr_expect_eq(gpuserve_embed(large, claims_text, 1, row, FAKE_DIM, NULL, &error),
+    cr_expect_eq(gpuserve_embed(large, reservations_text, 1, row, FAKE_DIM, NULL, &error),
                  GPUSERVE_E_BUSY);
     cr_expect_eq(error.status, GPUSERVE_E_BUSY);
     cr_expect_gt(error.retry_after_ms, 0u);

@@ -1,10 +1,10 @@
 /*
- * claims.c - a context whose plugin has two devices of 12 GB, and models that only reserve memory
- * there.
+ * reservations.c - a context whose plugin has two devices of 12 GB, and models that only reserve
+ * memory there.
  *
  * The models are fakes (fake.h) with a configured weight size; nothing is allocated.
  */
-#include "tests/runtime/memory/claims.h"
+#include "tests/runtime/memory/reservations.h"
 
 #include "tests/runtime/fake.h"
 #include "tests/runtime/plugin_folder.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const claims_text[1] = { "a text of words" };
+const char *const reservations_text[1] = { "a text of words" };
 
 static char plugin_dir[PLUGIN_FOLDER_BYTES];
 
@@ -72,9 +72,9 @@ void check_answer(gpuserve_model *model)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float row[FAKE_DIM], want[FAKE_DIM];
 
-    fake_vector(claims_text[0], want);
-    cr_assert_eq(gpuserve_embed(model, claims_text, 1, row, FAKE_DIM, NULL, &error), GPUSERVE_OK,
-                 "%s", error.message);
+    fake_vector(reservations_text[0], want);
+    cr_assert_eq(gpuserve_embed(model, reservations_text, 1, row, FAKE_DIM, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
     cr_expect_eq(memcmp(row, want, sizeof(row)), 0);
 }
 

@@ -1,7 +1,7 @@
 /*
  * buffer.c - a growing byte buffer with a maximum size and a sticky error.
  */
-#include "lib/http/core/buffer.h"
+#include "lib/base/buffer.h"
 
 #include "lib/base/alloc.h"
 
