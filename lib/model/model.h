@@ -49,6 +49,7 @@ struct gsv_spec_facts {
     int32_t intermediate_size;
     int32_t max_positions;  /* rows of the position table */
     int32_t first_position; /* BERT counts from 0, RoBERTa and MPNet from padding_idx + 1 */
+    int32_t long_from;      /* longer texts are numbered from here: LongRoPE; 0: none are */
     int32_t type_vocab_size;
     int32_t max_tokens; /* maximum tokens of a text: the minimum over the files and the positions */
     bool is_sparse;     /* sparse encoder: outputs weights of vocabulary words */
@@ -77,13 +78,16 @@ struct gsv_spec_facts {
 /* Number the positions of a text's tokens as transformers does. A pad token inside a text gets
  * padding_idx and is not counted (create_position_ids_from_input_ids()). padding_idx is
  * pad_token_id for RoBERTa, and always 1 for MPNet. BERT and DistilBERT count every token: with
- * first_position 0, no id equals padding_idx. */
+ * first_position 0, no id equals padding_idx. With LongRoPE, the rotary table has a second part for
+ * the positions of long texts. */
 static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32_t *ids, size_t n,
                                  int32_t *positions)
 {
     const int32_t padding_idx = facts->first_position - 1;
     int32_t next = facts->first_position;
 
+    if (facts->long_from > 0 && n > (size_t)facts->long_from)
+        next = facts->long_from;
     for (size_t i = 0; i < n; i++)
         positions[i] = ids[i] == padding_idx ? padding_idx : next++;
 }

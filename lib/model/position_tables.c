@@ -120,11 +120,14 @@ static gpuserve_status load_rotary(const struct gsv_net *net, size_t index, gpus
 
     if (!table)
         return fail_nomem(error);
-    for (size_t position = 0; position < (size_t)item->n; position++) {
-        float *row = table + position * 2 * half;
+    for (size_t r = 0; r < (size_t)item->n; r++) {
+        const bool is_long = rotary->long_from > 0 && r >= (size_t)rotary->long_from;
+        const float *frequency = is_long ? rotary->long_frequency : rotary->frequency;
+        const size_t position = is_long ? r - (size_t)rotary->long_from : r;
+        float *row = table + r * 2 * half;
 
         for (size_t i = 0; i < half; i++) {
-            const float angle = (float)position * rotary->frequency[i];
+            const float angle = (float)position * frequency[i];
 
             row[i] = (float)cos((double)angle) * rotary->scale;
             row[half + i] = (float)sin((double)angle) * rotary->scale;

@@ -83,11 +83,10 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->type_vocab_size = config->type_vocab_size;
     facts->max_tokens = config->max_positions - config->first_position;
     lower_limit(&facts->max_tokens, config->token_limit);
-    for (int32_t i = 0; i < 2; i++)
-        lower_limit(&facts->max_tokens, config->rotary[i].token_limit);
     if (modules->max_tokens &&
         (modules->max_tokens < facts->max_tokens || config->family->unbounded))
         facts->max_tokens = modules->max_tokens;
+    facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
     facts->prompts = modules->prompts;

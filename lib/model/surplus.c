@@ -12,7 +12,8 @@
 
 static int compare_pointers(const void *a, const void *b)
 {
-    const uintptr_t x = (uintptr_t)*(const char *const *)a, y = (uintptr_t)*(const char *const *)b;
+    const uintptr_t x = (uintptr_t) * (const char *const *)a,
+                    y = (uintptr_t) * (const char *const *)b;
 
     return (x > y) - (x < y);
 }

@@ -108,6 +108,9 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_float(state, config->rotary[i].scale);
         for (int32_t j = 0; j < config->rotary[i].dims / 2; j++)
             digest_float(state, config->rotary[i].frequency[j]);
+        digest_number(state, config->rotary[i].long_from);
+        for (int32_t j = 0; j < config->rotary[i].dims / 2; j++)
+            digest_float(state, config->rotary[i].long_frequency[j]);
     }
     for (int32_t i = 0; i < config->n_layers && config->window > 0; i++)
         digest_number(state, gsv_is_local(config, i) ? config->window : 0);

@@ -279,7 +279,8 @@ static gpuserve_status add_distances(const struct gsv_collector *c)
         if (config->rotary[i].dims == 0 || (i == 1 && config->window == 0))
             continue;
         spec->rotary[i] = (int32_t)spec->n_items;
-        gsv_add_item(spec, GSV_ITEM_ROTARY, gsv_relative_span(spec), config->rotary[i].dims)
+        gsv_add_item(spec, GSV_ITEM_ROTARY, gsv_relative_span(spec) + config->rotary[i].long_from,
+                     config->rotary[i].dims)
             ->which = i;
     }
     switch (relative->kind) {

@@ -19,7 +19,9 @@ struct gsv_rotary {
     bool interleaved;
     float scale; /* of the cosines and sines */
     float frequency[GSV_MAX_ROTARY / 2];
-    int32_t token_limit; /* longer texts need other frequencies; 0: no limit */
+    /* Texts of more tokens than this turn by long_frequency (LongRoPE); 0: all by `frequency`. */
+    int32_t long_from;
+    float long_frequency[GSV_MAX_ROTARY / 2];
 };
 
 /* Relative positions. */

@@ -183,29 +183,15 @@ static gpuserve_status scale_llama3(struct gsv_rotary *rotary, const struct rope
     return GPUSERVE_OK;
 }
 
-/* LongRoPE: a factor for each frequency, of texts up to the original length. Longer texts would
- * take other factors, by which the vector of a text depends on its batch in transformers; the
- * model's limit is the original length. */
-static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct rope *rope,
-                                      gpuserve_error *error)
+/* The frequencies divided by the numbers of an array. */
+static gpuserve_status divide_frequencies(float *frequency, const struct rope *rope,
+                                          const char *key, gpuserve_error *error)
 {
-    const struct gsv_json_value *factors = gsv_json_member(rope->json, "short_factor");
-    double magnitude = 0, factor = rope->maximum / rope->original;
-    gpuserve_status st =
-        gsv_json_double(rope->json, "attention_factor", FILE_NAME, 0, 1e6, &magnitude, error);
+    const struct gsv_json_value *factors = gsv_json_member(rope->json, key);
 
-    if (st != GPUSERVE_OK)
-        return st;
     if (gsv_json_count(factors) != (size_t)(rope->dims / 2))
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        FILE_NAME ": short_factor has %zu numbers, expected %d",
-                        gsv_json_count(factors), rope->dims / 2);
-    if (gsv_json_member(rope->json, "factor"))
-        factor = rope->factor;
-    if (magnitude == 0)
-        magnitude = factor > 1 ? sqrt(1 + log(factor) / log(rope->original)) : 1;
-    rotary->scale = (float)magnitude;
-    rotary->token_limit = (int32_t)rope->original;
+        return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": %s has %zu numbers, expected %d",
+                        key, gsv_json_count(factors), rope->dims / 2);
     for (int32_t i = 0; i < rope->dims / 2; i++) {
         const struct gsv_json_value *value = gsv_json_at(factors, (size_t)i);
         const double number = gsv_json_is(value, GSV_JSON_INT)      ? (double)value->is.whole
@@ -214,10 +200,34 @@ static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct ro
 
         if (number <= 0)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            FILE_NAME ": short_factor: element %d is not a positive number", i);
-        rotary->frequency[i] =
+                            FILE_NAME ": %s: element %d is not a positive number", key, i);
+        frequency[i] =
             1.0f / ((float)number * powf((float)rope->theta, (float)(2 * i) / (float)rope->dims));
     }
+    return GPUSERVE_OK;
+}
+
+/* LongRoPE (Ding et al. 2024): a factor for each frequency, others for texts over the original
+ * length. In transformers the longest text of a batch decides; here each text does. */
+static gpuserve_status scale_longrope(struct gsv_rotary *rotary, const struct rope *rope,
+                                      gpuserve_error *error)
+{
+    double magnitude = 0, factor = rope->maximum / rope->original;
+    gpuserve_status st =
+        gsv_json_double(rope->json, "attention_factor", FILE_NAME, 0, 1e6, &magnitude, error);
+
+    if (st == GPUSERVE_OK)
+        st = divide_frequencies(rotary->frequency, rope, "short_factor", error);
+    if (st == GPUSERVE_OK)
+        st = divide_frequencies(rotary->long_frequency, rope, "long_factor", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (gsv_json_member(rope->json, "factor"))
+        factor = rope->factor;
+    if (magnitude == 0)
+        magnitude = factor > 1 ? sqrt(1 + log(factor) / log(rope->original)) : 1;
+    rotary->scale = (float)magnitude;
+    rotary->long_from = rope->original < rope->maximum ? (int32_t)rope->original : 0;
     return GPUSERVE_OK;
 }
 
