@@ -1,0 +1,149 @@
+/*
+ * test_model_options.c - absurd and contradictory options in config.json of every kind of family.
+ *
+ * Each case is the config.json of a model of tests/data/models with one text replaced.
+ */
+#include "lib/model/families/config.h"
+#include "tests/model/support.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct option_case {
+    const char *model, *from, *to;
+    gpuserve_status status;
+    const char *message; /* part of it */
+};
+
+static char *read_text_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 16);
+    size_t n;
+
+    cr_assert(file && text, "%s", path);
+    n = fread(text, 1, (1 << 16) - 1, file);
+    cr_assert(n > 0, "%s is empty", path);
+    fclose(file);
+    return text;
+}
+
+/* The text with the first `from` replaced. */
+static char *replace(const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    char *out = calloc(1, strlen(text) + strlen(to) + 1);
+
+    cr_assert(at && out, "'%s' is not in the file", from);
+    memcpy(out, text, (size_t)(at - text));
+    strcat(out, to);
+    strcat(out, at + strlen(from));
+    return out;
+}
+
+static gpuserve_status parse(const char *text, struct gsv_config *config, gpuserve_error *error)
+{
+    static const struct gsv_json_limits limits = { 100000, 16 };
+    struct gsv_json_value *json;
+    gpuserve_status st;
+
+    memset(config, 0, sizeof(*config));
+    cr_assert_eq(gsv_json_read(&json, text, strlen(text), "config.json", limits, error),
+                 GPUSERVE_OK, "%s", error->message);
+    st = gsv_config_parse(config, json, error);
+    gsv_json_free(&json);
+    return st;
+}
+
+#define BAD GPUSERVE_E_FORMAT
+#define NOT GPUSERVE_E_UNSUPPORTED
+
+static const struct option_case cases[] = {
+    /* heads */
+    { "qwen3", "\"head_dim\": 16", "\"head_dim\": 0", BAD, "\"head_dim\" is 0, outside 1 to" },
+    { "qwen3", "\"head_dim\": 16", "\"head_dim\": 65536", GPUSERVE_E_TOO_LARGE,
+      "4 attention heads of size 65536 exceed" },
+    { "qwen3", "\"head_dim\": 16", "\"head_dim\": 15", NOT, "15 of 15 dimensions" },
+    { "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", BAD,
+      "4 attention heads are not divisible by 3" },
+    { "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": -1", BAD,
+      "\"num_key_value_heads\" is -1" },
+    { "bert", "\"num_attention_heads\": 4", "\"num_attention_heads\": 5", BAD,
+      "hidden_size 32 is not divisible by 5" },
+    /* rotary positions */
+    { "qwen3", "\"rope_type\": \"default\"", "\"rope_type\": \"spiral\"", NOT,
+      "rope_type 'spiral'" },
+    { "qwen3", "\"rope_theta\": 10000.0", "\"rope_theta\": 0.5", BAD, "rope_theta" },
+    { "qwen3", "\"rope_theta\": 10000.0", "\"partial_rotary_factor\": 0.01", NOT,
+      "0 of 16 dimensions" },
+    { "llama-llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 0.5", BAD,
+      "high_freq_factor 0.5 is not above low_freq_factor 1" },
+    { "llama-linear", "\"factor\": 2.0", "\"factor\": -2.0", BAD, "\"factor\"" },
+    { "llama-longrope", "\"short_factor\": [", "\"short_factor\": [7,", BAD,
+      "short_factor has 5 numbers, expected 4" },
+    { "llama-longrope", "\"long_factor\": [", "\"long_factor\": [7,", BAD,
+      "long_factor has 5 numbers, expected 4" },
+    { "gte-hub-ntk", "\"type\": \"ntk\"", "\"type\": \"ntk\", \"mixed_b\": 0.5", NOT, "mixed_b" },
+    /* local layers */
+    { "modernbert", "\"full_attention\",", "\"dense_attention\",", NOT,
+      "layer_types: 'dense_attention' of layer 0" },
+    { "modernbert", "\"full_attention\",", "", BAD, "layer_types has 3 elements for 4 layers" },
+    { "modernbert", "\"local_attention\": 8", "\"local_attention\": 0", BAD, "local_attention" },
+    { "mistral", "\"sliding_window\": 8", "\"sliding_window\": 1", NOT, "sliding_window of 1" },
+    { "mistral", "\"sliding_window\": 8", "\"sliding_window\": -8", BAD, "sliding_window" },
+    { "modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", NOT,
+      "classifier_pooling 'max'" },
+    { "modernbert", "\"hidden_activation\": \"gelu\"", "\"hidden_activation\": \"mish\"", NOT,
+      "hidden_activation 'mish'" },
+    /* relative positions */
+    { "t5-encoder", "\"relative_attention_num_buckets\": 8",
+      "\"relative_attention_num_buckets\": 3", BAD, "relative_attention_num_buckets" },
+    { "t5-encoder", "\"feed_forward_proj\": \"relu\"", "\"feed_forward_proj\": \"gated-mish\"", NOT,
+      "feed_forward_proj 'mish'" },
+    { "deberta-v3", "\"position_buckets\": 8", "\"position_buckets\": 40000", BAD,
+      "position_buckets" },
+    { "deberta-v3", "\"max_relative_positions\": -1", "\"max_relative_positions\": 100000", BAD,
+      "max_relative_positions" },
+    { "deberta-v3", "\"pooler_hidden_size\": 32", "\"pooler_hidden_size\": 16", NOT,
+      "pooler_hidden_size 16 differs" },
+    /* sharing, embeddings, other families */
+    { "albert-groups", "\"num_hidden_groups\": 2", "\"num_hidden_groups\": 9", BAD,
+      "num_hidden_groups 9 exceeds 4 layers" },
+    { "albert", "\"inner_group_num\": 1", "\"inner_group_num\": 2", NOT, "inner_group_num 2" },
+    { "albert", "\"embedding_size\": 16", "\"embedding_size\": 100000", BAD, "embedding_size" },
+    { "gemma3-bidirectional", "\"query_pre_attn_scalar\": 16", "\"query_pre_attn_scalar\": 0", BAD,
+      "query_pre_attn_scalar" },
+    { "nomic-bert-hub", "\"rotary_emb_fraction\": 1.0", "\"rotary_emb_fraction\": 0.5", NOT,
+      "rotary_emb_fraction 0.5" },
+    { "nomic-bert-hub", "\"prenorm\": false", "\"prenorm\": true", NOT, "\"prenorm\"" },
+    { "clip-text", "\"eos_token_id\": 47", "\"eos_token_id\": 48", BAD, "eos_token_id" },
+    { "gte-hub-ntk", "NewConfig", "OtherConfig", NOT, "auto_map" },
+};
+
+Test(model_options, absurd_values_are_refused_by_name)
+{
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct option_case *c = &cases[i];
+        char path[1024];
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        struct gsv_config config;
+        char *text, *damaged;
+        gpuserve_status st;
+
+        snprintf(path, sizeof(path), "models/%s/config.json", c->model);
+        text = read_text_file(test_data(path));
+        cr_expect_eq(parse(text, &config, &error), GPUSERVE_OK, "%s: %s", c->model, error.message);
+        gsv_config_reset(&config);
+        damaged = replace(text, c->from, c->to);
+        st = parse(damaged, &config, &error);
+        cr_expect_eq(st, c->status, "%s: %s: status %d", c->model, c->to, (int)st);
+        cr_expect(st != GPUSERVE_OK && strstr(error.message, c->message), "%s: %s: '%s'", c->model,
+                  c->to, error.message);
+        if (st == GPUSERVE_OK)
+            gsv_config_reset(&config);
+        free(damaged);
+        free(text);
+    }
+}
