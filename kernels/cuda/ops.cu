@@ -42,33 +42,42 @@ gpuserve_status gsv_cuda_op_add_norm(struct gpuserve_stream *stream,
                          "the launch of add_norm");
 }
 
-static gpuserve_status refuse(struct gpuserve_stream *stream, const char *operation)
-{
-    stream->failure.struct_size = sizeof(stream->failure);
-    return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,
-                    "the CUDA backend has no kernel for %s", operation);
-}
-
 gpuserve_status gsv_cuda_op_rotate(struct gpuserve_stream *stream,
-                                   const struct gpuserve_op_rotate *)
+                                   const struct gpuserve_op_rotate *op)
 {
-    return refuse(stream, "rotary positions");
+    gsv_int8_forget(&stream->int8);
+    return gsv_cuda_note(stream, gsv_cuda_rotate(op, stream->element, stream->queue),
+                         "the launch of rotate");
 }
 
-gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *)
+gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
 {
-    return refuse(stream, "gated linear units");
+    struct gsv_int8_target next;
+
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->rows, op->cols, &next);
+    return gsv_cuda_note(stream, gsv_cuda_glu(op, stream->element, &next, stream->queue),
+                         "the launch of glu");
 }
 
-gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *)
+gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_route *op)
 {
-    return refuse(stream, "a mixture of experts");
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    return gsv_cuda_note(stream, gsv_cuda_route(op, stream->element, stream->queue),
+                         "the launch of route");
 }
 
 gpuserve_status gsv_cuda_op_add_scaled(struct gpuserve_stream *stream,
-                                       const struct gpuserve_op_add_scaled *)
+                                       const struct gpuserve_op_add_scaled *op)
 {
-    return refuse(stream, "scaled sums");
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    gsv_int8_forget(&stream->int8);
+    return gsv_cuda_note(stream, gsv_cuda_add_scaled(op, stream->element, stream->queue),
+                         "the launch of add_scaled");
 }
 
 gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,

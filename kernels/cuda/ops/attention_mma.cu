@@ -400,7 +400,7 @@ bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv
 {
     const bool size = op->head_size == 32 || op->head_size == 64 || op->head_size == 128;
 
-    return size && element != GSV_ELEMENT_F32 && reinterpret_cast<uintptr_t>(op->qkv) % 16 == 0 &&
+    return size && !gsv_cuda_attention_has_options(op) && element != GSV_ELEMENT_F32 && reinterpret_cast<uintptr_t>(op->qkv) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(op->out) % 16 == 0;
 }
 

@@ -234,7 +234,7 @@ bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gs
     const uintptr_t addresses =
         reinterpret_cast<uintptr_t>(op->qkv) | reinterpret_cast<uintptr_t>(op->out);
 
-    return element == GSV_ELEMENT_F32 && addresses % 16 == 0 &&
+    return !gsv_cuda_attention_has_options(op) && element == GSV_ELEMENT_F32 && addresses % 16 == 0 &&
            (op->head_size == 32 || op->head_size == 64 || op->head_size == 128);
 }
 

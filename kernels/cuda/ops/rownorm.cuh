@@ -1,6 +1,6 @@
 /*
- * rownorm.cuh - LayerNorm of a row that a Source supplies chunk by chunk: the common body of
- * embed.cu and layernorm.cu.
+ * rownorm.cuh - LayerNorm, RMSNorm or neither of a row that a Source supplies chunk by chunk: the
+ * common body of embed.cu and add_norm.cu.
  *
  *   One warp per row. The row stays in registers as float32: it is read once and written once with
  *   16-byte accesses, so the kernel is bound by memory. Two-pass variance of (x - mean): E[x^2] -
@@ -13,7 +13,9 @@
  * A Source<T> offers
  *     bind(row)          choose the row
  *     add_chunk(i, x)    x[0..] += the row's i-th 16 bytes
+ *     keep_chunk(i, x)   stores x[0..] as the i-th 16 bytes of the sum, if it is wanted
  *     at(column)         one element
+ *     keep(column, x)    stores one element of the sum, if it is wanted
  */
 #ifndef GSV_CUDA_ROWNORM_CUH
 #define GSV_CUDA_ROWNORM_CUH
@@ -26,12 +28,19 @@
 #define GSV_NORM_THREADS 128
 
 struct gsv_norm {
-    const float *gamma;
-    const float *beta;
+    const float *gamma; /* or NULL: ones */
+    const float *beta;  /* or NULL: zeros */
     float eps;
     int32_t rows;
     int32_t cols;
+    int32_t kind; /* gpuserve_norm */
 };
+
+__device__ __forceinline__ float4 gsv_load_4(const float *from, int at, float otherwise)
+{
+    return from ? *reinterpret_cast<const float4 *>(from + at)
+                : float4{ otherwise, otherwise, otherwise, otherwise };
+}
 
 /* x[0..size) += 16 bytes of a row. */
 template <typename T> __device__ __forceinline__ void gsv_add_chunk(const T *row, int i, float *x)
@@ -43,6 +52,16 @@ template <typename T> __device__ __forceinline__ void gsv_add_chunk(const T *row
         x[j] += gsv_to_float(chunk.v[j]);
 }
 
+template <typename T> __device__ __forceinline__ void gsv_store_chunk(T *row, int i, const float *x)
+{
+    gsv_vector_chunk<T> chunk;
+
+#pragma unroll
+    for (int j = 0; j < gsv_vector_chunk<T>::size; j++)
+        chunk.v[j] = gsv_from_float<T>(x[j]);
+    reinterpret_cast<gsv_vector_chunk<T> *>(row)[i] = chunk;
+}
+
 /* The 16 bytes of the output for columns [column, column + size). */
 template <typename T>
 __device__ __forceinline__ gsv_vector_chunk<T>
@@ -52,8 +71,8 @@ gsv_norm_chunk(const float *x, float mean, float scale, const gsv_norm &norm, in
 
 #pragma unroll
     for (int j = 0; j < gsv_vector_chunk<T>::size; j += 4) {
-        const float4 g = *reinterpret_cast<const float4 *>(norm.gamma + column + j);
-        const float4 b = *reinterpret_cast<const float4 *>(norm.beta + column + j);
+        const float4 g = gsv_load_4(norm.gamma, column + j, 1.f);
+        const float4 b = gsv_load_4(norm.beta, column + j, 0.f);
 
         chunk.v[j] = gsv_from_float<T>((x[j] - mean) * scale * g.x + b.x);
         chunk.v[j + 1] = gsv_from_float<T>((x[j + 1] - mean) * scale * g.y + b.y);
@@ -115,13 +134,16 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
     source.bind(row);
 #pragma unroll
     for (int s = 0; s < slots; s++) {
-        if (s * GSV_WARP + lane < n_chunks)
+        if (s * GSV_WARP + lane < n_chunks) {
             source.add_chunk(s * GSV_WARP + lane, x + s * width);
+            source.keep_chunk(s * GSV_WARP + lane, x + s * width);
+        }
     }
 #pragma unroll
     for (int i = 0; i < slots * width; i++)
         sum += x[i]; /* slots past the row hold 0 */
-    const float mean = gsv_warp_reduce<gsv_sum>(sum) / cols;
+    const float mean =
+        norm.kind == GPUSERVE_NORM_LAYER ? gsv_warp_reduce<gsv_sum>(sum) / cols : 0.f;
 #pragma unroll
     for (int s = 0; s < slots; s++) {
         if (s * GSV_WARP + lane >= n_chunks)
@@ -132,7 +154,9 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
             squares += d * d;
         }
     }
-    const float scale = 1.f / sqrtf(gsv_warp_reduce<gsv_sum>(squares) / cols + norm.eps);
+    float scale = 1.f;
+    if (norm.kind != GPUSERVE_NORM_NONE)
+        scale = 1.f / sqrtf(gsv_warp_reduce<gsv_sum>(squares) / cols + norm.eps);
     gsv_vector_chunk<T> *to =
         reinterpret_cast<gsv_vector_chunk<T> *>(out + static_cast<size_t>(row) * cols);
 #pragma unroll
@@ -156,6 +180,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
 {
     GSV_SHARED(float, scratch); /* one float for each warp */
     const int row = static_cast<int>(blockIdx.x);
+    const int first = static_cast<int>(threadIdx.x);
     const float n = static_cast<float>(norm.cols);
     float sum = 0.f;
     float squares = 0.f;
@@ -163,18 +188,25 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
     gsv_grid_wait();
     gsv_grid_launch_next();
     source.bind(row);
-    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS)
+    for (int c = first; norm.kind == GPUSERVE_NORM_LAYER && c < norm.cols; c += GSV_NORM_THREADS)
         sum += source.at(c);
-    const float mean = gsv_block_reduce<gsv_sum>(sum, scratch) / n;
-    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS) {
+    const float mean =
+        norm.kind == GPUSERVE_NORM_LAYER ? gsv_block_reduce<gsv_sum>(sum, scratch) / n : 0.f;
+    for (int c = first; norm.kind != GPUSERVE_NORM_NONE && c < norm.cols; c += GSV_NORM_THREADS) {
         const float d = source.at(c) - mean;
         squares += d * d;
     }
-    const float scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
-    /* Each thread reads only elements that it overwrites itself: `out` may be an input. */
-    for (int c = static_cast<int>(threadIdx.x); c < norm.cols; c += GSV_NORM_THREADS) {
+    float scale = 1.f;
+    if (norm.kind != GPUSERVE_NORM_NONE)
+        scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
+    /* Each thread reads only elements that it overwrites itself: `out` and the sum may be inputs. */
+    for (int c = first; c < norm.cols; c += GSV_NORM_THREADS) {
+        const float x = source.at(c);
+
+        source.keep(c, x);
         out[static_cast<size_t>(row) * norm.cols + c] =
-            gsv_from_float<T>((source.at(c) - mean) * scale * norm.gamma[c] + norm.beta[c]);
+            gsv_from_float<T>((x - mean) * scale * (norm.gamma ? norm.gamma[c] : 1.f) +
+                              (norm.beta ? norm.beta[c] : 0.f));
     }
     after.finish_stored(out + static_cast<size_t>(row) * norm.cols, static_cast<size_t>(row));
 }

@@ -35,6 +35,14 @@ cudaError_t gsv_cuda_embed(const struct gpuserve_op_embed *op, enum gsv_element 
                            const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_add_norm(const struct gpuserve_op_add_norm *op, enum gsv_element element,
                               const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_glu(const struct gpuserve_op_glu *op, enum gsv_element element,
+                         const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_rotate(const struct gpuserve_op_rotate *op, enum gsv_element element,
+                            cudaStream_t stream);
+cudaError_t gsv_cuda_route(const struct gpuserve_op_route *op, enum gsv_element element,
+                           cudaStream_t stream);
+cudaError_t gsv_cuda_add_scaled(const struct gpuserve_op_add_scaled *op, enum gsv_element element,
+                                cudaStream_t stream);
 cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element element,
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
@@ -56,6 +64,14 @@ struct gsv_tiles {
     bool short_texts; /* no sequence is longer than GSV_ATTENTION_KEYS */
 };
 #define GSV_ATTENTION_KEYS 64 /* keys per tile of attention_mma */
+
+/* True if an option of the operation is in use: groups of query heads, a mask, a soft cap or
+ * disentangled positions. A relative bias is not one. */
+inline bool gsv_cuda_attention_has_options(const struct gpuserve_op_attention *op)
+{
+    return (op->n_kv_heads > 0 && op->n_kv_heads != op->n_heads) || op->causal || op->window > 0 ||
+           op->softcap != 0.f || op->position_key || op->position_query;
+}
 
 /* True if the tensor-core kernel supports the operation. */
 bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv_element element);
