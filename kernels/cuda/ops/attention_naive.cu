@@ -11,6 +11,7 @@
  *   Oracle: kernels/ref/attention.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
+#include "kernels/cuda/ops/attention.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/runtime/types.cuh"
@@ -57,27 +58,16 @@ __device__ int find_sequence(const int32_t *cu_seqlens, int n_sequences, int row
     return low;
 }
 
-/* The keys [begin, end) that a query attends to. */
-struct keys {
-    int begin;
-    int end;
-};
-
-__device__ struct keys keys_of(const struct naive_args &args, int row)
+/* Rows of the keys that a query attends to; none if it belongs to no sequence. */
+__device__ struct gsv_key_range keys_of(const struct naive_args &args, int row)
 {
     const int sequence = find_sequence(args.cu_seqlens, args.n_sequences, row);
-    struct keys keys = { 0, 0 };
+    const int first = sequence < args.n_sequences ? args.cu_seqlens[sequence] : row;
+    const int end = sequence < args.n_sequences ? args.cu_seqlens[sequence + 1] : row;
+    struct gsv_key_range keys(args.causal, args.window, row - first, row - first, end - first);
 
-    if (sequence >= args.n_sequences)
-        return keys;
-    keys.begin = args.cu_seqlens[sequence];
-    keys.end = args.cu_seqlens[sequence + 1];
-    if (args.causal)
-        keys.end = row + 1;
-    if (args.window > 0) {
-        keys.begin = keys.begin > row - args.window ? keys.begin : row - args.window;
-        keys.end = keys.end - 1 < row + args.window ? keys.end : row + args.window + 1;
-    }
+    keys.begin += first;
+    keys.end += first;
     return keys;
 }
 
@@ -144,7 +134,7 @@ __global__ void __launch_bounds__(WARPS *GSV_WARP) attention_naive(const struct 
     const size_t stride = width + 2 * values;
     const T *const qkv = static_cast<const T *>(args.qkv);
     T *const out = static_cast<T *>(args.out) + row * width + static_cast<size_t>(head) * size;
-    const struct keys keys = keys_of(args, row);
+    const struct gsv_key_range keys = keys_of(args, row);
     const struct query<T> query = { args, q, row, head };
     float maximum = -INFINITY;
     float total = 0.f;

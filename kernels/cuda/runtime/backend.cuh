@@ -79,12 +79,26 @@ cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
                                    const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_mma_prepare(void); /* once for each device, before capture */
+/* The same with all options except disentangled positions, and for heads of 256. */
+bool gsv_cuda_attention_has_mma_options(const struct gpuserve_op_attention *op,
+                                        enum gsv_element element);
+cudaError_t gsv_cuda_attention_mma_options(const struct gpuserve_op_attention *op,
+                                           const struct gsv_tiles *tiles, enum gsv_element element,
+                                           const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_attention_mma_options_prepare(void);
 /* The same work items in float32, without tensor cores. */
 bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_simt(const struct gpuserve_op_attention *op,
                                     const struct gsv_tiles *tiles, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_simt_prepare(void); /* once for each device, before capture */
-/* Any type and any head size up to GSV_ATTENTION_NAIVE_MAX_HEAD, limited by shared memory. */
+/* Float32 with all options, and heads of 256; 16-bit elements with disentangled positions. */
+bool gsv_cuda_attention_has_simt_options(const struct gpuserve_op_attention *op,
+                                         enum gsv_element element);
+cudaError_t gsv_cuda_attention_simt_options(const struct gpuserve_op_attention *op,
+                                            const struct gsv_tiles *tiles, enum gsv_element element,
+                                            cudaStream_t stream);
+cudaError_t gsv_cuda_attention_simt_options_prepare(void);
+/* Any type, option and head size up to GSV_ATTENTION_NAIVE_MAX_HEAD, limited by shared memory. */
 cudaError_t gsv_cuda_attention_naive(const struct gpuserve_op_attention *op,
                                      enum gsv_element element, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_naive_prepare(void);
