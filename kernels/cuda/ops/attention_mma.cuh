@@ -55,7 +55,8 @@ struct attention_args {
     int32_t n_kv_heads;
     int32_t causal;
     int32_t window;
-    float softcap; /* times log2(e) */
+    float softcap;      /* times log2(e) */
+    float softcap_rate; /* 2 log2(e) / softcap; 0: no soft cap */
 };
 
 inline struct attention_args args_of(const struct gpuserve_op_attention *op,
@@ -74,7 +75,8 @@ inline struct attention_args args_of(const struct gpuserve_op_attention *op,
              op->n_kv_heads > 0 ? op->n_kv_heads : op->n_heads,
              op->causal,
              op->window,
-             op->softcap * LOG2E };
+             op->softcap * LOG2E,
+             op->softcap != 0.f ? 2.f / op->softcap : 0.f };
 }
 
 /* Calls launch() with the warps of a block as a constant. */
@@ -190,6 +192,14 @@ __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
     }
 }
 
+/* softcap * tanh(x / softcap). tanhf() would take more registers than the kernels have; here the
+ * error is 1e-7 of the cap, for small x too. */
+__device__ __forceinline__ float soft_cap(const struct attention_args &args, float x)
+{
+    return args.softcap -
+           __fdividef(2.f * args.softcap, gsv_exp2(x * args.softcap_rate) + 1.f);
+}
+
 /* The same with the options. `range` is that of the warp's rows. */
 template <int n>
 __device__ __forceinline__ void mask_with_options(float (&scores)[n][4],
@@ -198,7 +208,6 @@ __device__ __forceinline__ void mask_with_options(float (&scores)[n][4],
 {
     const int span = args.bias_span - 1;
     const float *bias = args.relative_bias;
-    const bool capped = args.softcap != 0.f;
 
     if (bias)
         bias += static_cast<size_t>(blockIdx.y) * (2 * span + 1) + span;
@@ -216,8 +225,8 @@ __device__ __forceinline__ void mask_with_options(float (&scores)[n][4],
 
                 if (bias && at < own.end)
                     x += bias[max(-span, min(span, at - query))] * LOG2E;
-                if (capped)
-                    x = args.softcap * tanhf(x / args.softcap);
+                if (args.softcap_rate != 0.f)
+                    x = soft_cap(args, x);
                 scores[j][i] = at >= own.begin && at < own.end ? x : -INFINITY;
             }
         }
