@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* The models' widths, and widths without a register kernel. */
-static const int32_t widths[] = { 128, 256, 312, 384, 512, 768, 1024, 1, 7, 32, 100, 1152 };
+static const int32_t widths[] = { 128, 256, 312, 384, 512, 768, 1024, 1,
+                                  7,   32,  100, 1152, 1540, 2560, 4096, 4104 };
 #define N_WIDTHS (sizeof(widths) / sizeof(widths[0]))
 
 static const struct lengths lengths = { 4, { 1, 5, 2, 9 } };
@@ -163,7 +164,7 @@ Test(kernels_cuda_rows, add_norm)
 /* Each kind with the sum apart, over an input, and overwritten by the output. */
 Test(kernels_cuda_rows, add_norm_with_each_norm_and_sum)
 {
-    static const int32_t some_widths[] = { 128, 312, 1024, 33, 1152 };
+    static const int32_t some_widths[] = { 128, 312, 1156, 33, 1152 };
 
     for (size_t i = 0; i < N_NORMS * 3 * 5; i++) {
         for (int p = 0; p < 16; p++) {

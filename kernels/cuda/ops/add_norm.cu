@@ -3,7 +3,7 @@
  *
  *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row, 4 with the sum.
  *
- *   Needs:  any cols; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` and the sum may be
+ *   Needs:  any cols; whole chunks of up to GSV_NORM_WIDE columns in registers. `out` and the sum may be
  *           inputs, or the same.
  *   Oracle: kernels/ref/norm.c.
  */

@@ -4,7 +4,7 @@
  *   rownorm.cuh has the body; this file defines the source of a row. Bound by memory: 4 rows of
  *   `hidden` elements per token.
  *
- *   Needs:  any hidden; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
+ *   Needs:  any hidden; whole chunks of up to GSV_NORM_WIDE columns in registers. Rows past the batch's
  *           tokens have id 0 and are computed like others.
  *   Oracle: kernels/ref/norm.c.
  */

@@ -6,7 +6,8 @@
  *   16-byte accesses, so the kernel is bound by memory. Two-pass variance of (x - mean): E[x^2] -
  *   mean^2 loses all digits when |mean| >> std.
  *
- *   A width without a template instance uses one block per row and reads the row three times.
+ *   A width without a template instance uses one block per row: up to GSV_NORM_WIDE columns in
+ *   registers too, if rows are aligned; else the row is read three times.
  *
  *   If an int8 product reads the rows next, they are also quantized here, from the registers.
  *
@@ -26,6 +27,7 @@
 #include "kernels/cuda/runtime/types.cuh"
 
 #define GSV_NORM_THREADS 128
+#define GSV_NORM_WIDE 4096 /* columns of a row in the registers of a block: 32 for each thread */
 
 struct gsv_norm {
     const float *gamma; /* or NULL: ones */
@@ -87,6 +89,11 @@ struct gsv_norm_only {
     template <int n> __device__ __forceinline__ void finish(float (&)[n], size_t, int) const
     {
     }
+    template <int n, typename T>
+    __device__ __forceinline__ void finish_wide(const float (&)[n], const T *, size_t,
+                                                float *) const
+    {
+    }
     template <typename T> __device__ __forceinline__ void finish_stored(const T *, size_t) const
     {
     }
@@ -99,6 +106,32 @@ struct gsv_norm_quantized {
     __device__ __forceinline__ void finish(float (&x)[n], size_t row, int lane) const
     {
         gsv_quantize_registers<n / 8>(to, x, row, lane);
+    }
+
+    /* x holds the chunks threadIdx.x, threadIdx.x + GSV_NORM_THREADS ... of the row at `from`, which
+     * this thread has stored. `scratch`: two floats for each warp. */
+    template <int n, typename T>
+    __device__ __forceinline__ void finish_wide(const float (&x)[n], const T *from, size_t row,
+                                                float *scratch) const
+    {
+        constexpr int width = gsv_vector_chunk<T>::size;
+        gsv_row_range range;
+
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const int chunk = i / width * GSV_NORM_THREADS + static_cast<int>(threadIdx.x);
+            const int column = chunk * width + i % width;
+
+            if (column < to.k)
+                range.add(gsv_scaled_input(x[i], to.input_scale, column));
+        }
+        range.settle();
+        __syncthreads();
+        range.settle_block(scratch);
+        gsv_quantize_bytes<width>(to, from, row, range, static_cast<int>(threadIdx.x) * width,
+                                  GSV_NORM_THREADS * width);
+        if (threadIdx.x == 0)
+            range.store(to.rows, row);
     }
 
     /* By the block's first warp only: widths without a template instance are rare. */
@@ -174,6 +207,63 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
     after.finish(x, static_cast<size_t>(row), lane);
 }
 
+/* One block per row, in registers: any whole number of chunks up to GSV_NORM_WIDE columns. */
+template <typename T, typename Source, typename After>
+__global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
+    gsv_norm_wide(Source source, T *out, const gsv_norm norm, const After after)
+{
+    GSV_SHARED(float, scratch); /* two floats for each warp */
+    constexpr int width = gsv_vector_chunk<T>::size;
+    constexpr int slots = GSV_NORM_WIDE / GSV_NORM_THREADS / width;
+    const int row = static_cast<int>(blockIdx.x);
+    const int first = static_cast<int>(threadIdx.x);
+    const int n_chunks = norm.cols / width;
+    const float n = static_cast<float>(norm.cols);
+    T *const to = out + static_cast<size_t>(row) * norm.cols;
+    float x[slots * width] = {};
+    float sum = 0.f;
+    float squares = 0.f;
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    source.bind(row);
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+        if (s * GSV_NORM_THREADS + first < n_chunks) {
+            source.add_chunk(s * GSV_NORM_THREADS + first, x + s * width);
+            source.keep_chunk(s * GSV_NORM_THREADS + first, x + s * width);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < slots * width; i++)
+        sum += x[i]; /* slots past the row hold 0 */
+    const float mean =
+        norm.kind == GPUSERVE_NORM_LAYER ? gsv_block_reduce<gsv_sum>(sum, scratch) / n : 0.f;
+#pragma unroll
+    for (int i = 0; i < slots * width; i++) {
+        const float d = x[i] - mean;
+
+        squares += i / width * GSV_NORM_THREADS + first < n_chunks ? d * d : 0.f;
+    }
+    float scale = 1.f;
+    if (norm.kind != GPUSERVE_NORM_NONE)
+        scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+        const int chunk = s * GSV_NORM_THREADS + first;
+
+        if (chunk >= n_chunks)
+            continue;
+        const gsv_vector_chunk<T> y =
+            gsv_norm_chunk<T>(x + s * width, mean, scale, norm, chunk * width);
+        reinterpret_cast<gsv_vector_chunk<T> *>(to)[chunk] = y;
+#pragma unroll
+        for (int j = 0; j < width; j++)
+            x[s * width + j] = gsv_to_float(y.v[j]); /* rounded, as stored */
+    }
+    after.finish_wide(x, to, static_cast<size_t>(row), scratch);
+}
+
 template <typename T, typename Source, typename After>
 __global__ void __launch_bounds__(GSV_NORM_THREADS)
     gsv_norm_block(Source source, T *out, const gsv_norm norm, const After after)
@@ -222,7 +312,22 @@ cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &n
                               stream, source, out, norm, after);
 }
 
-/* `aligned`: each row of the source and of `out` is 16-byte aligned. */
+/* `aligned`: the source's rows and `out` begin at 16-byte addresses; each row does if its columns are
+ * whole chunks. */
+/* A block for each row. */
+template <typename T, typename Source, typename After>
+cudaError_t gsv_norm_launch_block(const Source &source, T *out, const gsv_norm &norm, bool aligned,
+                                  const After &after, cudaStream_t stream)
+{
+    const size_t bytes = 2 * sizeof(float) * GSV_NORM_THREADS / GSV_WARP;
+
+    if (aligned && norm.cols % gsv_vector_chunk<T>::size == 0 && norm.cols <= GSV_NORM_WIDE)
+        return GSV_LAUNCH_OVERLAP((gsv_norm_wide<T, Source, After>), norm.rows, GSV_NORM_THREADS,
+                                  bytes, stream, source, out, norm, after);
+    return GSV_LAUNCH_OVERLAP((gsv_norm_block<T, Source, After>), norm.rows, GSV_NORM_THREADS,
+                              bytes / 2, stream, source, out, norm, after);
+}
+
 template <typename T, typename Source, typename After>
 cudaError_t gsv_norm_launch(const Source &source, T *out, const gsv_norm &norm, bool aligned,
                             const After &after, cudaStream_t stream)
@@ -243,9 +348,7 @@ cudaError_t gsv_norm_launch(const Source &source, T *out, const gsv_norm &norm, 
     case 1024:
         return gsv_norm_launch_warp<T, 1024>(source, out, norm, after, stream);
     default:
-        return GSV_LAUNCH_OVERLAP((gsv_norm_block<T, Source, After>), norm.rows, GSV_NORM_THREADS,
-                                  GSV_NORM_THREADS / GSV_WARP * sizeof(float), stream, source, out,
-                                  norm, after);
+        return gsv_norm_launch_block<T>(source, out, norm, aligned, after, stream);
     }
 }
 
