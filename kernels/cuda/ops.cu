@@ -86,8 +86,8 @@ static gpuserve_status attend_mma(struct gpuserve_stream *stream,
 {
     struct gsv_int8_target next;
 
-    gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows,
-                 op->n_heads * op->head_size, &next);
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows, op->n_heads * op->head_size,
+                 &next);
     if (gsv_cuda_attention_has_mma(op, stream->element))
         return gsv_cuda_note(
             stream,

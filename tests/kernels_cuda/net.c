@@ -112,8 +112,7 @@ static bool fill_layer(struct net *net, struct layer *layer, gpuserve_error *err
            put_linear(net, &layer->linears[UP], net->pre_norm ? 2 * NET_INNER : NET_INNER,
                       NET_HIDDEN, error) &&
            put_linear(net, &layer->linears[DOWN], NET_HIDDEN, NET_INNER, error) &&
-           (!net->pre_norm ||
-            put_linear(net, &layer->linears[ROUTER], EXPERTS, NET_HIDDEN, error));
+           (!net->pre_norm || put_linear(net, &layer->linears[ROUTER], EXPERTS, NET_HIDDEN, error));
 }
 
 /* What a pre-norm net has besides. */

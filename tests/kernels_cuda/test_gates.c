@@ -131,8 +131,8 @@ static void try_glu(const struct format *format, int32_t rows, int32_t cols, int
 
 Test(kernels_cuda_gates, glu)
 {
-    static const int32_t shapes[][2] = { { 1, 1 }, { 3, 7 }, { 5, 128 }, { 2, 1000 }, { 0, 8 },
-                                         { 37, 36 } };
+    static const int32_t shapes[][2] = { { 1, 1 },    { 3, 7 }, { 5, 128 },
+                                         { 2, 1000 }, { 0, 8 }, { 37, 36 } };
 
     for (int32_t activation = GPUSERVE_ACT_NONE; activation <= GPUSERVE_ACT_SIGMOID; activation++)
         for (size_t i = 0; i < 6 * 3; i++)
@@ -155,8 +155,7 @@ static void try_route(const struct format *format, int32_t rows, int32_t experts
         float *want = malloc(n * sizeof(float) + 1);
         struct gpuserve_op_route op = { logits.device, weights.device, rows,
                                         experts,       top_k,          renormalize };
-        struct gpuserve_op_route same = { logits.host, want,  rows,
-                                          experts,     top_k, renormalize };
+        struct gpuserve_op_route same = { logits.host, want, rows, experts, top_k, renormalize };
 
         for (size_t i = 0; equal && i < n; i++)
             logits.host[i] = (float)(i % 3);
@@ -179,8 +178,8 @@ static void try_route(const struct format *format, int32_t rows, int32_t experts
 
 Test(kernels_cuda_gates, route)
 {
-    static const int32_t shapes[][3] = { { 1, 1, 1 },  { 5, 8, 2 },   { 37, 8, 8 }, { 3, 33, 4 },
-                                         { 2, 100, 1 }, { 0, 8, 2 } };
+    static const int32_t shapes[][3] = { { 1, 1, 1 },  { 5, 8, 2 },   { 37, 8, 8 },
+                                         { 3, 33, 4 }, { 2, 100, 1 }, { 0, 8, 2 } };
 
     for (size_t i = 0; i < 6 * 3; i++)
         for (int equal = 0; equal < 2; equal++)
@@ -197,8 +196,7 @@ static void try_add_scaled(const struct format *format, int32_t rows, int32_t co
     struct gpuserve_stream *stream = cuda_stream(format->dtype, 64, 8, 1, 0);
     struct buffer in = make_input(format->dtype, n, 71, 1.0f);
     struct buffer out = first ? make_output(format->dtype, n) : make_input(format->dtype, n, 72, 1);
-    struct buffer weights =
-        make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)(rows * experts), 73, 2.0f);
+    struct buffer weights = make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)(rows * experts), 73, 2.0f);
     float *want = copy_of(&out);
     struct gpuserve_op_add_scaled op = { .out = out.device,
                                          .in = in.device,
@@ -236,8 +234,8 @@ static void try_add_scaled(const struct format *format, int32_t rows, int32_t co
 
 Test(kernels_cuda_gates, add_scaled)
 {
-    static const int32_t shapes[][2] = { { 1, 1 }, { 3, 7 }, { 5, 128 }, { 2, 1000 }, { 0, 8 },
-                                         { 37, 36 } };
+    static const int32_t shapes[][2] = { { 1, 1 },    { 3, 7 }, { 5, 128 },
+                                         { 2, 1000 }, { 0, 8 }, { 37, 36 } };
 
     for (size_t i = 0; i < 6 * 3; i++)
         for (int way = 0; way < 4; way++)

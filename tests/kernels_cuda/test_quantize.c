@@ -314,10 +314,8 @@ Test(kernels_cuda_quantize, by_a_gated_linear_unit)
 /* Head widths with and without a fused kernel. Includes rows without a sequence. */
 Test(kernels_cuda_quantize, by_attention)
 {
-    static const struct shape shapes[] = {
-        { 9, 64, 2 },   { 70, 128, 2 }, { 150, 192, 3 },
-        { 33, 256, 2 }, { 9, 48, 2 },   { 40, 512, 2 }
-    };
+    static const struct shape shapes[] = { { 9, 64, 2 },   { 70, 128, 2 }, { 150, 192, 3 },
+                                           { 33, 256, 2 }, { 9, 48, 2 },   { 40, 512, 2 } };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         compare(write_attention, &shapes[i]);

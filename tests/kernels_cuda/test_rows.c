@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The models' widths, and widths without a register kernel. */
-static const int32_t widths[] = { 128, 256, 312, 384, 512, 768, 1024, 1,
+static const int32_t widths[] = { 128, 256, 312, 384,  512,  768,  1024, 1,
                                   7,   32,  100, 1152, 1540, 2560, 4096, 4104 };
 #define N_WIDTHS (sizeof(widths) / sizeof(widths[0]))
 

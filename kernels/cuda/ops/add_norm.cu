@@ -3,9 +3,8 @@
  *
  *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row, 4 with the sum.
  *
- *   Needs:  any cols; whole chunks of up to GSV_NORM_WIDE columns in registers. `out` and the sum may be
- *           inputs, or the same.
- *   Oracle: kernels/ref/norm.c.
+ *   Needs:  any cols; whole chunks of up to GSV_NORM_WIDE columns in registers. `out` and the sum
+ * may be inputs, or the same. Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"

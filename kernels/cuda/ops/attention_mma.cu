@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(warps *GSV_WARP, MIN_BLOCKS(head_size, warps))
 }
 
 template <typename T, int head_size>
-cudaError_t launch_size(const struct attention::attention_args &args,
-                        const struct gsv_tiles *tiles, cudaStream_t stream)
+cudaError_t launch_size(const struct attention::attention_args &args, const struct gsv_tiles *tiles,
+                        cudaStream_t stream)
 {
     const dim3 grid(tiles->n_tiles, args.n_heads);
 

@@ -15,8 +15,8 @@
  *
  *   A row's bits depend on its own sequence only: the key tiles are the same for every height, and
  *   keys that a query does not attend to add exact zeros. Keys past the end are zero-filled, not
- *   just masked, since 0 x NaN is NaN. Tiles without a key for any row of the block are skipped, and
- *   so are parts of a tile without a key for any row of a warp.
+ *   just masked, since 0 x NaN is NaN. Tiles without a key for any row of the block are skipped,
+ * and so are parts of a tile without a key for any row of a warp.
  */
 #ifndef GSV_CUDA_ATTENTION_MMA_CUH
 #define GSV_CUDA_ATTENTION_MMA_CUH
@@ -196,15 +196,14 @@ __device__ __forceinline__ void mask_scores(float (&scores)[KEYS / 8][4],
  * error is 1e-7 of the cap, for small x too. */
 __device__ __forceinline__ float soft_cap(const struct attention_args &args, float x)
 {
-    return args.softcap -
-           __fdividef(2.f * args.softcap, gsv_exp2(x * args.softcap_rate) + 1.f);
+    return args.softcap - __fdividef(2.f * args.softcap, gsv_exp2(x * args.softcap_rate) + 1.f);
 }
 
 /* The same with the options. `range` is that of the warp's rows. */
 template <int n>
-__device__ __forceinline__ void mask_with_options(float (&scores)[n][4],
-                                                  const struct attention_args &args, int row,
-                                                  int key, const struct gsv_key_range &range, int lane)
+__device__ __forceinline__ void
+mask_with_options(float (&scores)[n][4], const struct attention_args &args, int row, int key,
+                  const struct gsv_key_range &range, int lane)
 {
     const int span = args.bias_span - 1;
     const float *bias = args.relative_bias;
@@ -272,9 +271,8 @@ __device__ __forceinline__ void softmax_step(row_state<head_size> &state, float 
 
 /* out += P V. */
 template <typename T, int head_size, int n>
-__device__ __forceinline__ void multiply_values(row_state<head_size> &state,
-                                                const float (&p)[n][4], const T *values,
-                                                int n_keys, int lane)
+__device__ __forceinline__ void multiply_values(row_state<head_size> &state, const float (&p)[n][4],
+                                                const T *values, int n_keys, int lane)
 {
     /* Four transposed 8x8 matrices: keys k..k+7, k+8..k+15, each of columns j..j+7, j+8..j+15. */
     const T *from = values + (lane % 16) * layout<head_size>::row + lane / 16 * 8;
@@ -369,14 +367,13 @@ template <typename T> struct head_rows {
     }
 };
 
-/* Adds a tile of keys to the warp's rows. `row` is the warp's first query and `key` the tile's first
- * key, relative to the sequence. */
+/* Adds a tile of keys to the warp's rows. `row` is the warp's first query and `key` the tile's
+ * first key, relative to the sequence. */
 template <bool options, typename T, int head_size>
-__device__ __forceinline__ void add_tile(row_state<head_size> &state,
-                                         const uint32_t (&q)[head_size / 16][4], const T *keys,
-                                         const T *values, const struct attention_args &args,
-                                         const struct gsv_attention_tile &tile, int row, int key,
-                                         int lane)
+__device__ __forceinline__ void
+add_tile(row_state<head_size> &state, const uint32_t (&q)[head_size / 16][4], const T *keys,
+         const T *values, const struct attention_args &args, const struct gsv_attention_tile &tile,
+         int row, int key, int lane)
 {
     float scores[KEYS / 8][4];
 

@@ -105,8 +105,7 @@ __device__ __forceinline__ void attend_wide(const struct attention_args &args,
                                 all.end - key);
     gsv_cp_async_commit();
     for (; key < all.end; key += WIDE_KEYS) {
-        const bool works =
-            warp * 16 < tile.n_rows && key < own.end && key + WIDE_KEYS > own.begin;
+        const bool works = warp * 16 < tile.n_rows && key < own.end && key + WIDE_KEYS > own.begin;
         float scores[WIDE_KEYS / 8][4];
 
         load_rows<T, WIDE, threads>(values, from.values + key * from.stride, from.stride, WIDE_KEYS,
@@ -220,8 +219,8 @@ template <typename T> cudaError_t allow_shared(void)
 bool gsv_cuda_attention_has_mma_options(const struct gpuserve_op_attention *op,
                                         enum gsv_element element)
 {
-    const bool size = op->head_size == 32 || op->head_size == 64 || op->head_size == 128 ||
-                      op->head_size == WIDE;
+    const bool size =
+        op->head_size == 32 || op->head_size == 64 || op->head_size == 128 || op->head_size == WIDE;
 
     return size && !op->position_key && !op->position_query && element != GSV_ELEMENT_F32 &&
            reinterpret_cast<uintptr_t>(op->qkv) % 16 == 0 &&

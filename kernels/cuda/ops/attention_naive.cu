@@ -88,8 +88,8 @@ template <typename T> struct query {
 
     __device__ float score(const T *key, int distance) const
     {
-        const T *const more =
-            args.position_key ? position(args.position_key, distance) : static_cast<const T *>(NULL);
+        const T *const more = args.position_key ? position(args.position_key, distance)
+                                                : static_cast<const T *>(NULL);
         const T *const other = args.position_query ? position(args.position_query, distance)
                                                    : static_cast<const T *>(NULL);
         float sum = 0.f;
@@ -135,7 +135,9 @@ __global__ void __launch_bounds__(WARPS *GSV_WARP) attention_naive(const struct 
     const T *const qkv = static_cast<const T *>(args.qkv);
     T *const out = static_cast<T *>(args.out) + row * width + static_cast<size_t>(head) * size;
     const struct gsv_key_range keys = keys_of(args, row);
-    const struct query<T> query = { args, q, row, head };
+    const struct query<T> query = {
+        args, q, row, head
+    };
     float maximum = -INFINITY;
     float total = 0.f;
 

@@ -1,8 +1,8 @@
 /*
  * attention_simt: softmax(scale * Q K^T + bias) V in float32 throughout, without tensor cores.
  *
- *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Each warp
- *   has a part of the rows, four at a time: attention_simt.cuh. Softmax is online. A row's bits
+ *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Each
+ * warp has a part of the rows, four at a time: attention_simt.cuh. Softmax is online. A row's bits
  *   depend on its own sequence only, not on the height of the work item.
  *
  *       grid = (tiles, heads), shared = q[height][size] k[32][size + 1] v[32][size] p[4][4][32]
@@ -163,7 +163,8 @@ bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gs
     const uintptr_t addresses =
         reinterpret_cast<uintptr_t>(op->qkv) | reinterpret_cast<uintptr_t>(op->out);
 
-    return !gsv_cuda_attention_has_options(op) && element == GSV_ELEMENT_F32 && addresses % 16 == 0 &&
+    return !gsv_cuda_attention_has_options(op) && element == GSV_ELEMENT_F32 &&
+           addresses % 16 == 0 &&
            (op->head_size == 32 || op->head_size == 64 || op->head_size == 128);
 }
 

@@ -25,17 +25,17 @@ namespace
 
 using namespace attention_tiles;
 
-const int HEIGHT = WARPS * TOGETHER;       /* rows of a block */
-const int DISTANCES = HEIGHT + KEYS - 1;   /* between its rows and a tile of keys */
-const int NEAREST = KEYS - 1;              /* slot of the distance between first row and first key */
+const int HEIGHT = WARPS * TOGETHER;     /* rows of a block */
+const int DISTANCES = HEIGHT + KEYS - 1; /* between its rows and a tile of keys */
+const int NEAREST = KEYS - 1;            /* slot of the distance between first row and first key */
 
 struct options_args {
     const void *qkv;
     void *out;
     const struct gsv_attention_tile *tiles;
-    const float *relative_bias;    /* or NULL */
-    const void *position_key;      /* or NULL */
-    const void *position_query;    /* or NULL */
+    const float *relative_bias; /* or NULL */
+    const void *position_key;   /* or NULL */
+    const void *position_query; /* or NULL */
     const int32_t *position_index;
     int32_t bias_span;
     int32_t n_heads;
@@ -52,8 +52,8 @@ __host__ __device__ constexpr int shared_floats(int size, bool disentangled)
            (disentangled ? 2 * DISTANCES * (size + 1) : 0);
 }
 
-/* Rows of a position matrix for each slot, times `by`; zeros without a matrix. `distance` is that of
- * slot 0. Distances that no pair of tokens has are clamped to the index. */
+/* Rows of a position matrix for each slot, times `by`; zeros without a matrix. `distance` is that
+ * of slot 0. Distances that no pair of tokens has are clamped to the index. */
 template <int SIZE, typename T>
 __device__ void load_positions(float *to, const struct options_args &args, const T *matrix,
                                int distance, float by)
@@ -89,8 +89,8 @@ __device__ void score_positions(const float *q, const float *key, const float *m
     for (int d = 0; d < SIZE; d++) {
 #pragma unroll
         for (int r = 0; r < TOGETHER; r++)
-            scores[r] += q[r * SIZE + d] * more[r * (SIZE + 1) + d] +
-                         key[d] * other[r * (SIZE + 1) + d];
+            scores[r] +=
+                q[r * SIZE + d] * more[r * (SIZE + 1) + d] + key[d] * other[r * (SIZE + 1) + d];
     }
 }
 
@@ -118,8 +118,8 @@ template <int SIZE> struct rows_state {
     }
 };
 
-/* The scores of a lane's key, as the softmax takes them. `first` is the warp's first query and `key`
- * the lane's key, relative to the sequence. */
+/* The scores of a lane's key, as the softmax takes them. `first` is the warp's first query and
+ * `key` the lane's key, relative to the sequence. */
 __device__ __forceinline__ void finish_scores(float (&scores)[TOGETHER],
                                               const struct options_args &args, int first, int key,
                                               int n_keys)
@@ -277,10 +277,10 @@ template <typename T, int SIZE, bool DISENTANGLED> cudaError_t allow(void)
 bool gsv_cuda_attention_has_simt_options(const struct gpuserve_op_attention *op,
                                          enum gsv_element element)
 {
-    const uintptr_t addresses =
-        reinterpret_cast<uintptr_t>(op->qkv) | reinterpret_cast<uintptr_t>(op->out) |
-        reinterpret_cast<uintptr_t>(op->position_key) |
-        reinterpret_cast<uintptr_t>(op->position_query);
+    const uintptr_t addresses = reinterpret_cast<uintptr_t>(op->qkv) |
+                                reinterpret_cast<uintptr_t>(op->out) |
+                                reinterpret_cast<uintptr_t>(op->position_key) |
+                                reinterpret_cast<uintptr_t>(op->position_query);
     const bool size = op->head_size == 32 || op->head_size == 64 || op->head_size == 128;
 
     if (addresses % 16 != 0)

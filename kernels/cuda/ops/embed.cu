@@ -4,9 +4,8 @@
  *   rownorm.cuh has the body; this file defines the source of a row. Bound by memory: 4 rows of
  *   `hidden` elements per token.
  *
- *   Needs:  any hidden; whole chunks of up to GSV_NORM_WIDE columns in registers. Rows past the batch's
- *           tokens have id 0 and are computed like others.
- *   Oracle: kernels/ref/norm.c.
+ *   Needs:  any hidden; whole chunks of up to GSV_NORM_WIDE columns in registers. Rows past the
+ * batch's tokens have id 0 and are computed like others. Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"
@@ -69,8 +68,7 @@ template <typename T, typename After>
 cudaError_t launch(const struct gpuserve_op_embed *op, const After &after, cudaStream_t stream)
 {
     const struct gpuserve_batch *batch = op->batch;
-    const gsv_norm norm = { op->gamma,     op->beta,   op->eps,
-                            batch->n_rows, op->hidden, op->norm };
+    const gsv_norm norm = { op->gamma, op->beta, op->eps, batch->n_rows, op->hidden, op->norm };
     const embed_source<T> source = { batch->ids,
                                      batch->positions,
                                      batch->type_ids,

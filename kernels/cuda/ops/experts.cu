@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(ROUTE_WARPS *GSV_WARP)
     route(const T *logits, float *weights, int n_rows, int experts, int top_k, int renormalize)
 {
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
-    const int row = static_cast<int>(blockIdx.x) * ROUTE_WARPS +
-                    static_cast<int>(threadIdx.x) / GSV_WARP;
+    const int row =
+        static_cast<int>(blockIdx.x) * ROUTE_WARPS + static_cast<int>(threadIdx.x) / GSV_WARP;
     float maximum = gsv_max::identity();
     float sum = 0.f;
 

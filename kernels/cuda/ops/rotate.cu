@@ -179,8 +179,8 @@ __global__ void __launch_bounds__(THREADS) rotate(const struct rotate_args args)
     const size_t row = has_work ? job / heads : 0;
     const int number = has_work ? static_cast<int>(job % heads) : 0;
     const float *const gamma = number < args.n_heads ? args.query_gamma : args.key_gamma;
-    T *const head = static_cast<T *>(args.qkv) +
-                    (row * (heads + args.n_kv_heads) + number) * args.head_size;
+    T *const head =
+        static_cast<T *>(args.qkv) + (row * (heads + args.n_kv_heads) + number) * args.head_size;
     float factor = 1.f;
 
     gsv_grid_wait();

@@ -108,8 +108,8 @@ struct gsv_norm_quantized {
         gsv_quantize_registers<n / 8>(to, x, row, lane);
     }
 
-    /* x holds the chunks threadIdx.x, threadIdx.x + GSV_NORM_THREADS ... of the row at `from`, which
-     * this thread has stored. `scratch`: two floats for each warp. */
+    /* x holds the chunks threadIdx.x, threadIdx.x + GSV_NORM_THREADS ... of the row at `from`,
+     * which this thread has stored. `scratch`: two floats for each warp. */
     template <int n, typename T>
     __device__ __forceinline__ void finish_wide(const float (&x)[n], const T *from, size_t row,
                                                 float *scratch) const
@@ -289,7 +289,8 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
     float scale = 1.f;
     if (norm.kind != GPUSERVE_NORM_NONE)
         scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / n + norm.eps);
-    /* Each thread reads only elements that it overwrites itself: `out` and the sum may be inputs. */
+    /* Each thread reads only elements that it overwrites itself: `out` and the sum may be inputs.
+     */
     for (int c = first; c < norm.cols; c += GSV_NORM_THREADS) {
         const float x = source.at(c);
 
@@ -312,8 +313,8 @@ cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &n
                               stream, source, out, norm, after);
 }
 
-/* `aligned`: the source's rows and `out` begin at 16-byte addresses; each row does if its columns are
- * whole chunks. */
+/* `aligned`: the source's rows and `out` begin at 16-byte addresses; each row does if its columns
+ * are whole chunks. */
 /* A block for each row. */
 template <typename T, typename Source, typename After>
 cudaError_t gsv_norm_launch_block(const Source &source, T *out, const gsv_norm &norm, bool aligned,

@@ -213,8 +213,8 @@ static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *g
     gsv_cuda_log(GPUSERVE_LOG_WARNING,
                  "cuBLASLt rejects a product of %d x %d with %d rows%s, for which it was fastest: "
                  "gpuserve's own kernel computes %s",
-                 gemm->n, gemm->k, gemm->m, gemm->activation == GPUSERVE_ACT_GELU ? " and GELU" : "",
-                 range);
+                 gemm->n, gemm->k, gemm->m,
+                 gemm->activation == GPUSERVE_ACT_GELU ? " and GELU" : "", range);
 }
 
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
