@@ -147,11 +147,13 @@ __device__ __forceinline__ void gsv_quantize_bytes(const gsv_int8_target &to, co
 }
 
 /* Quantizes row `row` from memory by the lanes of a warp. `width` is 8 if rows are 16-byte aligned
- * and k is a multiple of 8, else 1. */
+ * and k is a multiple of 8, else 1. With gsv_quantize_bytes() here gemm_s8 spills registers on some
+ * targets. */
 template <int width, typename T>
 __device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, const T *from,
                                                  size_t row, int lane)
 {
+    int8_t *const values = to.rows.values + row * to.rows.ld;
     gsv_row_range range;
     float x[width];
 
@@ -163,7 +165,19 @@ __device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, cons
             range.add(x[i]);
     }
     range.settle();
-    gsv_quantize_bytes<width>(to, from, row, range, lane * width, GSV_WARP * width);
+    const float inverse = range.inverse();
+#pragma unroll 2
+    for (int at = lane * width; at < to.rows.ld; at += GSV_WARP * width) {
+        alignas(8) int8_t q[width] = {}; /* zeros past k */
+
+        if (at < to.k) {
+            gsv_load_scaled<width>(x, from, to.input_scale, at);
+#pragma unroll
+            for (int i = 0; i < width; i++)
+                q[i] = range.quantized(x[i], inverse);
+        }
+        gsv_store_bytes<width>(values + at, q);
+    }
     if (lane == 0)
         range.store(to.rows, row);
 }

@@ -146,7 +146,7 @@ struct gsv_norm_quantized {
 
 /* The launch bound keeps ptxas from spilling registers to fit more blocks on some targets. */
 template <typename T, int cols, typename Source, typename After>
-__global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
+__global__ void __launch_bounds__(GSV_NORM_THREADS, cols < 1024 ? 6 : 5)
     gsv_norm_warp(Source source, T *out, const gsv_norm norm, const After after)
 {
     constexpr int width = gsv_vector_chunk<T>::size;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
 
 /* One block per row, in registers: any whole number of chunks up to GSV_NORM_WIDE columns. */
 template <typename T, typename Source, typename After>
-__global__ void __launch_bounds__(GSV_NORM_THREADS, 6)
+__global__ void __launch_bounds__(GSV_NORM_THREADS, 4)
     gsv_norm_wide(Source source, T *out, const gsv_norm norm, const After after)
 {
     GSV_SHARED(float, scratch); /* two floats for each warp */
