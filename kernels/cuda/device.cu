@@ -409,7 +409,11 @@ static cudaError_t prepare_kernels(size_t shared_bytes)
     cudaError_t code = gsv_cuda_attention_mma_prepare();
 
     if (code == cudaSuccess)
+        code = gsv_cuda_attention_mma_options_prepare();
+    if (code == cudaSuccess)
         code = gsv_cuda_attention_simt_prepare();
+    if (code == cudaSuccess)
+        code = gsv_cuda_attention_simt_options_prepare();
     if (code == cudaSuccess)
         code = gsv_cuda_attention_naive_prepare();
     if (code == cudaSuccess)

@@ -42,52 +42,78 @@ gpuserve_status gsv_cuda_op_add_norm(struct gpuserve_stream *stream,
                          "the launch of add_norm");
 }
 
-static gpuserve_status refuse(struct gpuserve_stream *stream, const char *operation)
-{
-    stream->failure.struct_size = sizeof(stream->failure);
-    return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,
-                    "the CUDA backend has no kernel for %s", operation);
-}
-
 gpuserve_status gsv_cuda_op_rotate(struct gpuserve_stream *stream,
-                                   const struct gpuserve_op_rotate *)
+                                   const struct gpuserve_op_rotate *op)
 {
-    return refuse(stream, "rotary positions");
+    gsv_int8_forget(&stream->int8);
+    return gsv_cuda_note(stream, gsv_cuda_rotate(op, stream->element, stream->queue),
+                         "the launch of rotate");
 }
 
-gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *)
+gpuserve_status gsv_cuda_op_glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
 {
-    return refuse(stream, "gated linear units");
+    struct gsv_int8_target next;
+
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->rows, op->cols, &next);
+    return gsv_cuda_note(stream, gsv_cuda_glu(op, stream->element, &next, stream->queue),
+                         "the launch of glu");
 }
 
-gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream, const struct gpuserve_op_route *)
+gpuserve_status gsv_cuda_op_route(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_route *op)
 {
-    return refuse(stream, "a mixture of experts");
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    return gsv_cuda_note(stream, gsv_cuda_route(op, stream->element, stream->queue),
+                         "the launch of route");
 }
 
 gpuserve_status gsv_cuda_op_add_scaled(struct gpuserve_stream *stream,
-                                       const struct gpuserve_op_add_scaled *)
+                                       const struct gpuserve_op_add_scaled *op)
 {
-    return refuse(stream, "scaled sums");
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    gsv_int8_forget(&stream->int8);
+    return gsv_cuda_note(stream, gsv_cuda_add_scaled(op, stream->element, stream->queue),
+                         "the launch of add_scaled");
+}
+
+/* On tensor cores, which also quantize for the next product. */
+static gpuserve_status attend_mma(struct gpuserve_stream *stream,
+                                  const struct gpuserve_op_attention *op)
+{
+    struct gsv_int8_target next;
+
+    gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows, op->n_heads * op->head_size,
+                 &next);
+    if (gsv_cuda_attention_has_mma(op, stream->element))
+        return gsv_cuda_note(
+            stream,
+            gsv_cuda_attention_mma(op, &stream->tiles, stream->element, &next, stream->queue),
+            "the launch of attention_mma");
+    return gsv_cuda_note(
+        stream,
+        gsv_cuda_attention_mma_options(op, &stream->tiles, stream->element, &next, stream->queue),
+        "the launch of attention_mma_options");
 }
 
 gpuserve_status gsv_cuda_op_attention(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_attention *op)
 {
-    struct gsv_int8_target next;
-
-    if (gsv_cuda_attention_has_mma(op, stream->element)) {
-        gsv_int8_aim(&stream->int8, op->reader, op->out, op->batch->n_rows,
-                     op->n_heads * op->head_size, &next);
-        return gsv_cuda_note(
-            stream,
-            gsv_cuda_attention_mma(op, &stream->tiles, stream->element, &next, stream->queue),
-            "the launch of attention_mma");
-    }
+    if (gsv_cuda_attention_has_mma(op, stream->element) ||
+        gsv_cuda_attention_has_mma_options(op, stream->element))
+        return attend_mma(stream, op);
     gsv_int8_forget(&stream->int8);
     if (gsv_cuda_attention_has_simt(op, stream->element))
         return gsv_cuda_note(stream, gsv_cuda_attention_simt(op, &stream->tiles, stream->queue),
                              "the launch of attention_simt");
+    if (gsv_cuda_attention_has_simt_options(op, stream->element))
+        return gsv_cuda_note(
+            stream,
+            gsv_cuda_attention_simt_options(op, &stream->tiles, stream->element, stream->queue),
+            "the launch of attention_simt_options");
     if (op->head_size > GSV_ATTENTION_NAIVE_MAX_HEAD) {
         stream->failure.struct_size = sizeof(stream->failure);
         return gsv_fail(&stream->failure, GPUSERVE_E_UNSUPPORTED,

@@ -1,5 +1,6 @@
 /*
- * net.c - a small encoder: seven operations per layer, one before the layers and one after.
+ * net.c - a small encoder: seven operations per layer, one before the layers and one after; or
+ * pre-norm, thirteen per layer, two before and one after.
  */
 #include "tests/kernels_cuda/net.h"
 
@@ -8,7 +9,12 @@
 
 #define MAX_BLOCKS 64
 
-enum linear_name { QKV, OUT, UP, DOWN, N_LINEARS };
+#define KV_HEADS 2 /* of a pre-norm net */
+#define HEAD_SIZE (NET_HIDDEN / NET_HEADS)
+#define QKV_WIDTH ((NET_HEADS + 2 * KV_HEADS) * HEAD_SIZE)
+#define EXPERTS 2
+
+enum linear_name { QKV, OUT, UP, DOWN, ROUTER, N_LINEARS };
 
 struct layer {
     struct gpuserve_linear *linears[N_LINEARS];
@@ -29,6 +35,11 @@ struct net {
     struct layer layers[NET_LAYERS];
     void *hidden, *qkv, *mixed, *inner;
     float *pooled;
+    /* Of a pre-norm net. */
+    bool pre_norm;
+    void *sum, *gated, *logits; /* the residual stream; rows of the gated unit and the router */
+    float *weights;             /* of the experts */
+    float *angles, *head_gamma; /* rotary positions, and the norm of queries and keys */
 };
 
 static void *take(struct net *net, size_t size, gpuserve_error *error)
@@ -95,10 +106,29 @@ static bool fill_layer(struct net *net, struct layer *layer, gpuserve_error *err
         if (!layer->norms[i])
             return false;
     }
-    return put_linear(net, &layer->linears[QKV], 3 * NET_HIDDEN, NET_HIDDEN, error) &&
+    return put_linear(net, &layer->linears[QKV], net->pre_norm ? QKV_WIDTH : 3 * NET_HIDDEN,
+                      NET_HIDDEN, error) &&
            put_linear(net, &layer->linears[OUT], NET_HIDDEN, NET_HIDDEN, error) &&
-           put_linear(net, &layer->linears[UP], NET_INNER, NET_HIDDEN, error) &&
-           put_linear(net, &layer->linears[DOWN], NET_HIDDEN, NET_INNER, error);
+           put_linear(net, &layer->linears[UP], net->pre_norm ? 2 * NET_INNER : NET_INNER,
+                      NET_HIDDEN, error) &&
+           put_linear(net, &layer->linears[DOWN], NET_HIDDEN, NET_INNER, error) &&
+           (!net->pre_norm || put_linear(net, &layer->linears[ROUTER], EXPERTS, NET_HIDDEN, error));
+}
+
+/* What a pre-norm net has besides. */
+static bool fill_pre_norm(struct net *net, gpuserve_error *error)
+{
+    const size_t element = net->backend->activation_size(net->dtype);
+    const size_t rows = NET_MAX_TOKENS * element;
+
+    net->angles = put(net, NET_MAX_TOKENS * HEAD_SIZE, 1.0f, 0.0f, GPUSERVE_DTYPE_FLOAT32, error);
+    if (!net->angles)
+        return false;
+    net->head_gamma = put(net, HEAD_SIZE, 0.2f, 1.0f, GPUSERVE_DTYPE_FLOAT32, error);
+    return net->head_gamma && (net->sum = take(net, rows * NET_HIDDEN, error)) != NULL &&
+           (net->gated = take(net, rows * 2 * NET_INNER, error)) != NULL &&
+           (net->logits = take(net, rows * EXPERTS, error)) != NULL &&
+           (net->weights = take(net, NET_MAX_TOKENS * EXPERTS * sizeof(float), error)) != NULL;
 }
 
 static bool fill(struct net *net, gpuserve_error *error)
@@ -125,6 +155,8 @@ static bool fill(struct net *net, gpuserve_error *error)
         if (!fill_layer(net, &net->layers[i], error))
             return false;
     }
+    if (net->pre_norm && !fill_pre_norm(net, error))
+        return false;
     return (net->hidden = take(net, rows * NET_HIDDEN, error)) != NULL &&
            (net->qkv = take(net, rows * 3 * NET_HIDDEN, error)) != NULL &&
            (net->mixed = take(net, rows * NET_HIDDEN, error)) != NULL &&
@@ -145,13 +177,14 @@ struct net *net_open(const struct gpuserve_backend *backend, uint32_t dtype, int
         .max_columns = 3 * NET_HIDDEN, /* larger than NET_INNER */
         .hidden_size = NET_HIDDEN,
         .n_heads = NET_HEADS,
-        .flags = flags,
+        .flags = flags & ~NET_PRE_NORM,
         .output_bytes = NET_MAX_SEQUENCES * NET_HIDDEN * sizeof(float),
     };
 
     cr_assert_not_null(net);
     net->backend = backend;
     net->dtype = dtype;
+    net->pre_norm = (flags & NET_PRE_NORM) != 0;
     net->seed = 7;
     net->options = options;
     if (backend->device_open(&net->device, 0, error) != GPUSERVE_OK || !fill(net, error) ||
@@ -230,6 +263,126 @@ static gpuserve_status run_layer(struct net *net, const struct layer *layer,
     return st ? st : norm(net, rows, &layer->norms[2], next);
 }
 
+/* --- pre-norm --- */
+
+/* hidden = norm(sum), after sum += hidden if `adds`. */
+static gpuserve_status rms_norm(struct net *net, int32_t rows, bool adds, const float *gamma,
+                                const struct gpuserve_linear *reader)
+{
+    const struct gpuserve_op_add_norm op = { .out = net->hidden,
+                                             .in = net->sum,
+                                             .residual = adds ? net->hidden : NULL,
+                                             .gamma = gamma,
+                                             .eps = 1e-6f,
+                                             .rows = rows,
+                                             .cols = NET_HIDDEN,
+                                             .reader = reader,
+                                             .sum = adds ? net->sum : NULL,
+                                             .norm = GPUSERVE_NORM_RMS };
+
+    return net->backend->add_norm(net->stream, &op);
+}
+
+static gpuserve_status attend(struct net *net, const struct layer *layer,
+                              const struct gpuserve_batch *batch)
+{
+    const struct gpuserve_op_rotate rotate = { .batch = batch,
+                                               .qkv = net->qkv,
+                                               .query_gamma = net->head_gamma,
+                                               .key_gamma = net->head_gamma,
+                                               .table = net->angles,
+                                               .eps = 1e-6f,
+                                               .n_heads = NET_HEADS,
+                                               .n_kv_heads = KV_HEADS,
+                                               .head_size = HEAD_SIZE,
+                                               .rotary = HEAD_SIZE };
+    const struct gpuserve_op_attention attention = { .batch = batch,
+                                                     .qkv = net->qkv,
+                                                     .out = net->mixed,
+                                                     .n_heads = NET_HEADS,
+                                                     .head_size = HEAD_SIZE,
+                                                     .scale = 0.17677669f,
+                                                     .reader = layer->linears[OUT],
+                                                     .n_kv_heads = KV_HEADS,
+                                                     .causal = 1,
+                                                     .window = 9,
+                                                     .softcap = 20.0f };
+    gpuserve_status st = product(net, layer->linears[QKV], batch->n_rows, QKV_WIDTH, NET_HIDDEN,
+                                 net->hidden, net->qkv, NULL, 0, NULL);
+
+    st = st ? st : net->backend->rotate(net->stream, &rotate);
+    st = st ? st : net->backend->attention(net->stream, &attention);
+    return st ? st
+              : product(net, layer->linears[OUT], batch->n_rows, NET_HIDDEN, NET_HIDDEN, net->mixed,
+                        net->hidden, NULL, 0, NULL);
+}
+
+/* hidden = weighted sum of the experts, which have the same weights. */
+static gpuserve_status run_experts(struct net *net, const struct layer *layer, int32_t rows)
+{
+    const struct gpuserve_op_glu glu = { .in = net->gated,
+                                         .out = net->inner,
+                                         .rows = rows,
+                                         .cols = NET_INNER,
+                                         .in_ld = 2 * NET_INNER,
+                                         .out_ld = NET_INNER,
+                                         .activation = GPUSERVE_ACT_SILU,
+                                         .reader = layer->linears[DOWN] };
+    const struct gpuserve_op_route route = { net->logits, net->weights, rows, EXPERTS, 1, 1 };
+    struct gpuserve_op_add_scaled add = { .out = net->hidden,
+                                          .in = net->mixed,
+                                          .weights = net->weights,
+                                          .weights_ld = EXPERTS,
+                                          .rows = rows,
+                                          .cols = NET_HIDDEN,
+                                          .first = 1,
+                                          .factor = 1.0f };
+    gpuserve_status st = product(net, layer->linears[UP], rows, 2 * NET_INNER, NET_HIDDEN,
+                                 net->hidden, net->gated, NULL, 0, NULL);
+
+    st = st ? st
+            : product(net, layer->linears[ROUTER], rows, EXPERTS, NET_HIDDEN, net->hidden,
+                      net->logits, NULL, 0, NULL);
+    st = st ? st : net->backend->route(net->stream, &route);
+    st = st ? st : net->backend->glu(net->stream, &glu);
+    st = st ? st
+            : product(net, layer->linears[DOWN], rows, NET_HIDDEN, NET_INNER, net->inner,
+                      net->mixed, NULL, 0, NULL);
+    st = st ? st : net->backend->add_scaled(net->stream, &add);
+    add.weights++;
+    add.first = 0;
+    return st ? st : net->backend->add_scaled(net->stream, &add);
+}
+
+static gpuserve_status run_pre_norm(struct net *net, const struct gpuserve_batch *batch)
+{
+    const struct gpuserve_op_embed embed = { .batch = batch,
+                                             .out = net->sum,
+                                             .word = net->word,
+                                             .hidden = NET_HIDDEN,
+                                             .norm = GPUSERVE_NORM_NONE,
+                                             .word_scale = 1.5f };
+    const struct gpuserve_op_pool pool = { batch,      net->hidden, net->pooled, GPUSERVE_POOL_LAST,
+                                           NET_HIDDEN, NET_HIDDEN,  NET_HIDDEN,  1 };
+    const int32_t rows = batch->n_rows;
+    gpuserve_status st = net->backend->embed(net->stream, &embed);
+
+    st = st ? st : rms_norm(net, rows, false, net->gamma, net->layers[0].linears[QKV]);
+    for (int i = 0; i < NET_LAYERS && st == GPUSERVE_OK; i++) {
+        const struct layer *layer = &net->layers[i];
+
+        st = attend(net, layer, batch);
+        st = st ? st : rms_norm(net, rows, true, layer->norms[0], layer->linears[UP]);
+        st = st ? st : run_experts(net, layer, rows);
+        st = st ? st
+                : rms_norm(net, rows, true, layer->norms[2],
+                           i + 1 < NET_LAYERS ? net->layers[i + 1].linears[QKV] : NULL);
+    }
+    return st ? st : net->backend->pool(net->stream, &pool);
+}
+
+/* --- batches --- */
+
 static gpuserve_status run_operations(struct net *net, const struct gpuserve_batch *batch)
 {
     const struct gpuserve_op_embed embed = {
@@ -260,7 +413,8 @@ gpuserve_status net_begin(struct net *net, uint64_t program, const struct gpuser
     if (st != GPUSERVE_OK)
         return st;
     if (!was_replayed)
-        (void)run_operations(net, &batch); /* batch_end returns the error */
+        (void)(net->pre_norm ? run_pre_norm(net, &batch)
+                             : run_operations(net, &batch)); /* batch_end returns the error */
     return net->backend->batch_end(net->stream, vectors, net->pooled, size, error);
 }
 

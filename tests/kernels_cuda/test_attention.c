@@ -8,11 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SPAN 210 /* longest text that biases and position indices cover */
+#define POSITION_ROWS 40
+
 struct attention_case {
     struct lengths lengths;
     int32_t n_heads, head_size;
     bool bias;
     float gain; /* scale of Q: sharpness of the softmax */
+    /* options */
+    int32_t n_kv_heads; /* 0: n_heads */
+    bool causal;
+    int32_t window;
+    float softcap;
+    bool position_key, position_query; /* disentangled */
 };
 
 static const struct attention_case cases[] = {
@@ -28,12 +37,130 @@ static const struct attention_case cases[] = {
     { { 2, { 40, 7 } }, 2, 20, true, 1.0f },
     { { 2, { 9, 70 } }, 1, 48, false, 8.0f },
     { { 1, { 21 } }, 2, 256, false, 1.0f },
+    /* The options alone and together, with and without a fast kernel for the head size. */
+    { { 3, { 5, 70, 1 } }, 4, 64, false, 1.0f, .n_kv_heads = 2 },
+    { { 3, { 5, 70, 0 } }, 6, 128, true, 1.0f, .n_kv_heads = 1 },
+    { { 2, { 9, 40 } }, 6, 20, true, 1.0f, .n_kv_heads = 3 },
+    { { 4, { 1, 64, 65, 130 } }, 2, 64, false, 1.0f, .causal = true },
+    { { 2, { 33, 7 } }, 2, 36, false, 8.0f, .causal = true },
+    { { 3, { 3, 200, 64 } }, 2, 32, false, 1.0f, .window = 5 },
+    { { 2, { 200, 65 } }, 2, 64, false, 8.0f, .window = 64 },
+    { { 2, { 63, 130 } }, 1, 128, true, 1.0f, .window = 500 },
+    { { 2, { 30, 9 } }, 2, 24, false, 1.0f, .window = 1 },
+    { { 2, { 200, 65 } }, 2, 64, false, 8.0f, .causal = true, .window = 70 },
+    { { 3, { 17, 80, 2 } }, 2, 64, false, 30.0f, .softcap = 5.0f },
+    { { 2, { 17, 40 } }, 2, 40, true, 30.0f, .softcap = 2.0f },
+    { { 2, { 90, 13 } }, 2, 32, false, 1.0f, .position_key = true, .position_query = true },
+    { { 2, { 90, 130 } }, 2, 64, true, 4.0f, .position_key = true, .position_query = true },
+    { { 3, { 64, 0, 33 } }, 2, 64, false, 1.0f, .position_key = true },
+    { { 2, { 64, 33 } }, 2, 64, false, 1.0f, .position_query = true },
+    { { 2, { 20, 33 } }, 2, 128, false, 1.0f, .position_key = true, .position_query = true },
+    { { 2, { 20, 33 } }, 2, 12, false, 1.0f, .position_key = true, .position_query = true },
+    { { 2, { 100, 30 } },
+      3,
+      64,
+      true,
+      4.0f,
+      .causal = true,
+      .window = 20,
+      .softcap = 3.0f,
+      .position_key = true,
+      .position_query = true },
+    { { 4, { 1, 150, 64, 0 } },
+      4,
+      256,
+      true,
+      1.0f,
+      .n_kv_heads = 1,
+      .causal = true,
+      .window = 80,
+      .softcap = 4.0f },
+    { { 2, { 130, 15 } }, 3, 256, false, 4.0f, .n_kv_heads = 1, .window = 40 },
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
+/* Inputs besides QKV, on both sides. */
+struct tables {
+    struct buffer bias, position_key, position_query, index;
+    int32_t host_index[2 * SPAN - 1];
+};
+
+static int32_t kv_heads(const struct attention_case *c)
+{
+    return c->n_kv_heads > 0 ? c->n_kv_heads : c->n_heads;
+}
+
+/* Elements of a row of QKV. */
+static size_t row_width(const struct attention_case *c)
+{
+    return (size_t)(c->n_heads + 2 * kv_heads(c)) * (size_t)c->head_size;
+}
+
+/* Each distance near 0 has its own row of the position matrices; farther ones share rows. */
+static int32_t bucket(int32_t distance)
+{
+    const int32_t far = abs(distance) < 10 ? abs(distance) : 10 + (abs(distance) - 10) / 25;
+
+    return POSITION_ROWS / 2 + (distance < 0 ? -far : far);
+}
+
+static struct tables *make_tables(const struct attention_case *c, uint32_t dtype)
+{
+    const size_t rows = POSITION_ROWS * (size_t)c->n_heads * (size_t)c->head_size;
+    struct tables *t = malloc(sizeof(*t));
+
+    cr_assert_not_null(t);
+    t->bias =
+        make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)c->n_heads * (2 * (size_t)SPAN - 1), 82, 1.0f);
+    t->position_key = make_input(dtype, rows, 83, 1.0f);
+    t->position_query = make_input(dtype, rows, 84, 1.0f);
+    t->index = make_output(GPUSERVE_DTYPE_FLOAT32, 2 * SPAN - 1);
+    for (int32_t i = 0; i < 2 * SPAN - 1; i++)
+        t->host_index[i] = bucket(i - (SPAN - 1));
+    cr_assert_eq(cuda_backend()->memory_write(cuda_device(), t->index.device, t->host_index,
+                                              sizeof(t->host_index), NULL),
+                 GPUSERVE_OK);
+    return t;
+}
+
+static void free_tables(struct tables *t)
+{
+    free_buffer(&t->bias), free_buffer(&t->position_key);
+    free_buffer(&t->position_query), free_buffer(&t->index);
+    free(t);
+}
+
+static struct gpuserve_op_attention op_of(const struct attention_case *c, const struct tables *t,
+                                          bool on_device)
+{
+    const struct gpuserve_op_attention op = {
+        .relative_bias = !c->bias    ? NULL
+                         : on_device ? t->bias.device
+                                     : t->bias.host,
+        .bias_span = SPAN,
+        .n_heads = c->n_heads,
+        .head_size = c->head_size,
+        .scale = 1.0f / sqrtf((float)c->head_size),
+        .n_kv_heads = c->n_kv_heads,
+        .causal = c->causal,
+        .window = c->window,
+        .softcap = c->softcap,
+        .position_key = !c->position_key ? NULL
+                        : on_device      ? t->position_key.device
+                                         : t->position_key.host,
+        .position_query = !c->position_query ? NULL
+                          : on_device        ? t->position_query.device
+                                             : t->position_query.host,
+        .position_index = on_device ? t->index.device : t->host_index,
+        .position_rows = POSITION_ROWS,
+    };
+
+    return op;
+}
+
 /* The device's rows as floats. The stream's `n_heads` determines the tile height. */
 static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, int32_t stream_heads,
-                              struct buffer *qkv, const struct buffer *bias, int32_t span)
+                              struct buffer *qkv, const struct tables *tables)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
@@ -42,15 +169,11 @@ static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, in
         cuda_stream(dtype, host.n_tokens + 40, c->lengths.n + 3, stream_heads, 0);
     struct gpuserve_batch batch = begin(stream, &host);
     struct buffer out = make_output(dtype, (size_t)batch.n_rows * width);
-    const struct gpuserve_op_attention op = { .batch = &batch,
-                                              .qkv = qkv->device,
-                                              .out = out.device,
-                                              .relative_bias = c->bias ? bias->device : NULL,
-                                              .bias_span = span,
-                                              .n_heads = c->n_heads,
-                                              .head_size = c->head_size,
-                                              .scale = 1.0f / sqrtf((float)c->head_size) };
+    struct gpuserve_op_attention op = op_of(c, tables, true);
 
+    op.batch = &batch;
+    op.qkv = qkv->device;
+    op.out = out.device;
     cr_assert_eq(cuda->attention(stream, &op), GPUSERVE_OK);
     finish(stream, out.device);
     download(&out);
@@ -62,21 +185,17 @@ static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, in
 }
 
 static float *run_ref(const struct attention_case *c, const struct buffer *qkv,
-                      const struct buffer *bias, int32_t span)
+                      const struct tables *tables)
 {
     struct gpuserve_host_batch host = make_host_batch(&c->lengths, 9, 1);
     const struct gpuserve_batch batch = oracle_batch(&host);
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
     float *want = malloc((size_t)host.n_tokens * width * sizeof(float));
-    const struct gpuserve_op_attention op = { .batch = &batch,
-                                              .qkv = qkv->host,
-                                              .out = want,
-                                              .relative_bias = c->bias ? bias->host : NULL,
-                                              .bias_span = span,
-                                              .n_heads = c->n_heads,
-                                              .head_size = c->head_size,
-                                              .scale = 1.0f / sqrtf((float)c->head_size) };
+    struct gpuserve_op_attention op = op_of(c, tables, false);
 
+    op.batch = &batch;
+    op.qkv = qkv->host;
+    op.out = want;
     cr_assert_eq(gsv_backend_ref()->attention(NULL, &op), GPUSERVE_OK);
     free_host_batch(&host);
     return want;
@@ -95,13 +214,14 @@ static int32_t tokens_of(const struct lengths *lengths)
 static struct buffer make_qkv(const struct attention_case *c, uint32_t dtype, uint32_t seed)
 {
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
+    const size_t row = row_width(c);
     const size_t n_tokens = (size_t)tokens_of(&c->lengths);
-    struct buffer qkv = make_input(dtype, (n_tokens + 40) * 3 * width, seed, 1.0f);
+    struct buffer qkv = make_input(dtype, (n_tokens + 40) * row, seed, 1.0f);
 
     for (size_t r = 0; r < n_tokens; r++)
         for (size_t j = 0; j < width; j++)
-            qkv.host[r * 3 * width + j] *= c->gain; /* see download() below */
-    for (size_t i = n_tokens * 3 * width; i < qkv.n; i++)
+            qkv.host[r * row + j] *= c->gain; /* see download() below */
+    for (size_t i = n_tokens * row; i < qkv.n; i++)
         qkv.host[i] = NAN;
     upload(&qkv);
     download(&qkv); /* scaling may give values that the format cannot represent */
@@ -113,97 +233,132 @@ Test(kernels_cuda_attention, matches_ref)
     for (size_t i = 0; i < N_CASES * 3; i++) {
         const struct attention_case *c = &cases[i / 3];
         const struct format *format = &formats[i % 3];
-        const int32_t span = 210;
         const size_t n = (size_t)(tokens_of(&c->lengths) * c->n_heads * c->head_size);
         struct buffer qkv = make_qkv(c, format->dtype, 81);
-        struct buffer bias = make_input(GPUSERVE_DTYPE_FLOAT32,
-                                        (size_t)c->n_heads * (2 * (size_t)span - 1), 82, 1.0f);
-        float *want = run_ref(c, &qkv, &bias, span);
-        struct buffer got = run_cuda(c, format->dtype, c->n_heads, &qkv, &bias, span);
+        struct tables *tables = make_tables(c, format->dtype);
+        float *want = run_ref(c, &qkv, tables);
+        struct buffer got = run_cuda(c, format->dtype, c->n_heads, &qkv, tables);
 
         /* A score of size s has an error of s * 6e-8 in its weight. */
         cr_expect_leq(distance(got.host, want, n),
                       format->tolerance + (i % 3 == 0 ? 1e-6 * (double)c->gain : 0), "%s, case %zu",
                       format->name, i / 3);
         free(want);
-        free_buffer(&got), free_buffer(&bias), free_buffer(&qkv);
+        free_tables(tables);
+        free_buffer(&got), free_buffer(&qkv);
     }
+}
+
+/* Texts of several key tiles, of one tile, and shorter than a window. */
+static const struct attention_case invariant_cases[] = {
+    { { 4, { 70, 1, 130, 33 } }, 2, 64, true, 1.0f },
+    { { 4, { 70, 1, 130, 33 } }, 4, 64, true, 1.0f, .n_kv_heads = 2, .causal = true },
+    { { 4, { 70, 1, 200, 33 } }, 2, 64, false, 1.0f, .window = 20, .softcap = 4.0f },
+    { { 4, { 70, 1, 200, 33 } }, 2, 128, false, 1.0f, .causal = true, .window = 50 },
+    { { 3, { 70, 1, 140 } }, 2, 256, false, 1.0f, .n_kv_heads = 1, .window = 30 },
+    { { 3, { 70, 1, 80 } }, 2, 64, false, 1.0f, .position_key = true, .position_query = true },
+};
+#define N_INVARIANT (sizeof(invariant_cases) / sizeof(invariant_cases[0]))
+
+static void try_heights(const struct attention_case *c, const struct format *format)
+{
+    /* 16, 32 and 64 rows on the emulator's 16 cores; the larger ones cover devices with about
+     * 130. */
+    static const int32_t heads[] = { 1, 3, 20, 1000 };
+    struct buffer qkv = make_qkv(c, format->dtype, 91);
+    struct tables *tables = make_tables(c, format->dtype);
+    struct buffer want = run_cuda(c, format->dtype, heads[0], &qkv, tables);
+
+    for (size_t i = 1; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        struct buffer got = run_cuda(c, format->dtype, heads[i], &qkv, tables);
+
+        cr_expect_eq(memcmp(got.host, want.host, got.n * sizeof(float)), 0,
+                     "%s, case %td, %d heads", format->name, c - invariant_cases, heads[i]);
+        free_buffer(&got);
+    }
+    free_buffer(&want);
+    free_tables(tables);
+    free_buffer(&qkv);
 }
 
 /* The tile height of 16, 32 or 64 rows depends on the device's occupancy; a text's bits must not
  * depend on it. */
 Test(kernels_cuda_attention, bits_do_not_depend_on_the_tile_height)
 {
-    static const struct attention_case c = { { 4, { 70, 1, 130, 33 } }, 2, 64, true, 1.0f };
-    /* 16, 32 and 64 rows on the emulator's 16 cores; the larger ones cover devices with about
-     * 130. */
-    static const int32_t heads[] = { 1, 3, 20, 1000 };
+    for (size_t i = 0; i < N_INVARIANT; i++)
+        for (size_t f = 0; f < 3; f++)
+            try_heights(&invariant_cases[i], &formats[f]);
+}
 
-    for (size_t f = 1; f <= 2; f++) {
-        struct buffer qkv = make_qkv(&c, formats[f].dtype, 91);
-        struct buffer bias = make_input(GPUSERVE_DTYPE_FLOAT32, 2 * 419, 92, 1.0f);
-        struct buffer want = run_cuda(&c, formats[f].dtype, heads[0], &qkv, &bias, 210);
+static void try_neighbours(const struct attention_case *among, const struct format *format)
+{
+    const size_t width = (size_t)among->n_heads * (size_t)among->head_size;
+    const size_t row = row_width(among);
+    struct buffer qkv = make_qkv(among, format->dtype, 93);
+    struct tables *tables = make_tables(among, format->dtype);
+    struct buffer together = run_cuda(among, format->dtype, 2, &qkv, tables);
+    size_t at = 0;
 
-        for (size_t i = 1; i < sizeof(heads) / sizeof(heads[0]); i++) {
-            struct buffer got = run_cuda(&c, formats[f].dtype, heads[i], &qkv, &bias, 210);
+    for (int i = 0; i < among->lengths.n; i++) {
+        const size_t n = (size_t)among->lengths.of[i];
+        struct attention_case alone = *among;
+        struct buffer own, single;
 
-            cr_expect_eq(memcmp(got.host, want.host, got.n * sizeof(float)), 0, "%s, %d heads",
-                         formats[f].name, heads[i]);
-            free_buffer(&got);
-        }
-        free_buffer(&want);
-        free_buffer(&bias), free_buffer(&qkv);
+        alone.lengths = (struct lengths){ 1, { (int32_t)n } };
+        own = make_qkv(&alone, format->dtype, 94);
+        memcpy(own.host, qkv.host + at * row, n * row * sizeof(float));
+        upload(&own);
+        single = run_cuda(&alone, format->dtype, 2, &own, tables);
+        cr_expect_eq(memcmp(together.host + at * width, single.host, n * width * sizeof(float)), 0,
+                     "%s, case %td, text %d", format->name, among - invariant_cases, i);
+        free_buffer(&single), free_buffer(&own);
+        at += n;
     }
+    free_tables(tables);
+    free_buffer(&together), free_buffer(&qkv);
 }
 
 /* The same text alone and in a batch. */
 Test(kernels_cuda_attention, bits_do_not_depend_on_the_neighbours)
 {
-    static const struct attention_case among = { { 3, { 50, 77, 20 } }, 2, 32, false, 1.0f };
-    const size_t width = 64;
-
-    for (size_t f = 0; f < 3; f++) {
-        struct buffer qkv = make_qkv(&among, formats[f].dtype, 93);
-        struct buffer together = run_cuda(&among, formats[f].dtype, 2, &qkv, NULL, 0);
-        size_t at = 0;
-
-        for (int i = 0; i < 3; i++) {
-            const size_t n = (size_t)among.lengths.of[i];
-            const struct attention_case alone = { { 1, { (int32_t)n } }, 2, 32, false, 1.0f };
-            struct buffer own = make_qkv(&alone, formats[f].dtype, 94);
-            struct buffer single;
-
-            memcpy(own.host, qkv.host + at * 3 * width, n * 3 * width * sizeof(float));
-            upload(&own);
-            single = run_cuda(&alone, formats[f].dtype, 2, &own, NULL, 0);
-            cr_expect_eq(memcmp(together.host + at * width, single.host, n * width * sizeof(float)),
-                         0, "%s, text %d", formats[f].name, i);
-            free_buffer(&single), free_buffer(&own);
-            at += n;
-        }
-        free_buffer(&together), free_buffer(&qkv);
-    }
+    for (size_t i = 0; i < N_INVARIANT; i++)
+        for (size_t f = 0; f < 3; f++)
+            try_neighbours(&invariant_cases[i], &formats[f]);
 }
 
-/* A NaN in one text affects only the same head of the same text. */
+/* A NaN in one text affects only the same head of the same text, and no query that does not attend
+ * to its key. */
 Test(kernels_cuda_attention, nan_stays_in_its_sequence_and_head)
 {
-    static const struct attention_case c = { { 3, { 5, 20, 33 } }, 2, 32, false, 1.0f };
-    const size_t width = 64;
+    static const struct attention_case nan_cases[] = {
+        { { 3, { 5, 20, 33 } }, 2, 32, false, 1.0f },
+        { { 3, { 5, 20, 33 } }, 2, 32, false, 1.0f, .causal = true },
+        { { 3, { 5, 20, 33 } }, 2, 32, false, 1.0f, .window = 3 },
+        { { 3, { 5, 20, 33 } }, 2, 20, false, 1.0f, .window = 3, .causal = true },
+    };
+    const int32_t key = 7; /* of the second text, its second head */
 
-    for (size_t f = 0; f < 3; f++) {
-        struct buffer qkv = make_qkv(&c, formats[f].dtype, 95);
+    for (size_t i = 0; i < 4 * 3; i++) {
+        const struct attention_case *c = &nan_cases[i / 3];
+        const struct format *format = &formats[i % 3];
+        const int32_t width = 2 * c->head_size;
+        struct buffer qkv = make_qkv(c, format->dtype, 95);
+        struct tables *tables = make_tables(c, format->dtype);
         struct buffer out;
 
-        qkv.host[7 * 3 * width + width + 40] = NAN; /* a key of the second text, second head */
+        qkv.host[key * 3 * width + width + c->head_size + 2] = NAN;
         upload(&qkv);
-        out = run_cuda(&c, formats[f].dtype, 2, &qkv, NULL, 0);
-        for (size_t i = 0; i < 58 * width; i++) {
-            const bool spoilt = i / width >= 5 && i / width < 25 && i % width >= 32;
+        out = run_cuda(c, format->dtype, 2, &qkv, tables);
+        for (int32_t j = 0; j < 58 * width; j++) {
+            const int32_t row = j / width;
+            const bool attends = row >= 5 && row < 25 && (!c->causal || row >= key) &&
+                                 (c->window == 0 || abs(row - key) <= c->window);
 
-            cr_assert_eq(isnan(out.host[i]), spoilt, "%s: row %zu column %zu is %g",
-                         formats[f].name, i / width, i % width, (double)out.host[i]);
+            cr_assert_eq(isnan(out.host[j]), attends && j % width >= c->head_size,
+                         "%s, case %zu: row %d column %d is %g", format->name, i / 3, row,
+                         j % width, (double)out.host[j]);
         }
+        free_tables(tables);
         free_buffer(&out), free_buffer(&qkv);
     }
 }

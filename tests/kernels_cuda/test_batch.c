@@ -38,17 +38,16 @@ static struct net *open_net(const struct gpuserve_backend *backend, uint32_t dty
     return net;
 }
 
-/* Each mix three times with other tokens: direct run, recording, replay. */
-Test(kernels_cuda_batch, every_run_matches_ref)
+static void compare_with_ref(int32_t flags)
 {
     static float want[3 * N_MIXES][N_VECTORS];
-    struct net *want_net = open_net(gsv_backend_ref(), GPUSERVE_DTYPE_FLOAT32, 0);
+    struct net *want_net = open_net(gsv_backend_ref(), GPUSERVE_DTYPE_FLOAT32, flags);
 
     for (size_t i = 0; i < 3 * N_MIXES; i++)
         run(want_net, 1, &mixes[i % N_MIXES], (uint32_t)i, want[i], NULL);
     net_close(&want_net);
     for (size_t f = 0; f < N_FORMATS; f++) {
-        struct net *net = open_net(cuda_backend(), formats[f].dtype, 0);
+        struct net *net = open_net(cuda_backend(), formats[f].dtype, flags);
         float got[N_VECTORS];
 
         for (size_t i = 0; i < 3 * N_MIXES; i++) {
@@ -58,19 +57,30 @@ Test(kernels_cuda_batch, every_run_matches_ref)
             run(net, 1, lengths, (uint32_t)i, got, &replayed);
             /* Weights and activations are rounded at each step: several roundings per vector. */
             cr_expect_leq(distance(got, want[i], (size_t)lengths->n * NET_HIDDEN),
-                          f == 0 ? 4e-6 : 4 * formats[f].tolerance, "%s, mix %zu, turn %zu",
-                          formats[f].name, i % N_MIXES, i / N_MIXES);
+                          f == 0 ? 4e-6 : 4 * formats[f].tolerance,
+                          "%s, mix %zu, turn %zu, flags %x", formats[f].name, i % N_MIXES,
+                          i / N_MIXES, flags);
             cr_expect(i / N_MIXES < 2 || replayed, "turn %zu was not replayed", i / N_MIXES);
         }
         net_close(&net);
     }
 }
 
-/* Recording must not change any bit, nor earlier results of the same shape. */
-Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
+/* Each mix three times with other tokens: direct run, recording, replay. */
+Test(kernels_cuda_batch, every_run_matches_ref)
+{
+    compare_with_ref(0);
+}
+
+Test(kernels_cuda_batch, every_run_of_a_pre_norm_net_matches_ref)
+{
+    compare_with_ref(NET_PRE_NORM);
+}
+
+static void compare_replays(uint32_t dtype, int32_t flags)
 {
     /* One net, because two may select different algorithms by timing, with different bits. */
-    struct net *net = open_net(cuda_backend(), GPUSERVE_DTYPE_FLOAT16, 0);
+    struct net *net = open_net(cuda_backend(), dtype, flags);
     float a[N_VECTORS], b[N_VECTORS];
 
     for (uint32_t turn = 0; turn < 3; turn++) {
@@ -82,10 +92,18 @@ Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
             run(net, 100 * (turn + 1) + i, &mixes[i], turn, b, &replayed);
             cr_assert_eq(replayed, 0);
             cr_expect_eq(memcmp(a, b, (size_t)mixes[i].n * NET_HIDDEN * sizeof(float)), 0,
-                         "turn %u, mix %zu", turn, i);
+                         "turn %u, mix %zu, flags %x", turn, i, flags);
         }
     }
     net_close(&net);
+}
+
+/* Recording must not change any bit, nor earlier results of the same shape. */
+Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
+{
+    compare_replays(GPUSERVE_DTYPE_FLOAT16, 0);
+    compare_replays(GPUSERVE_DTYPE_FLOAT16, NET_PRE_NORM);
+    compare_replays(GPUSERVE_DTYPE_INT8, NET_PRE_NORM);
 }
 
 /* More shapes than the cache holds: the oldest recordings are evicted, results stay right. */

@@ -24,6 +24,7 @@ static const struct int8_case cases[] = {
     { .rows = 1, .n = 384, .k = 384, .bias = true, .scale = true },
     { .rows = 2, .n = 31, .k = 17, .bias = true, .gap = 1 },
     { .rows = 3, .n = 33, .k = 8, .activation = GPUSERVE_ACT_RELU },
+    { .rows = 4, .n = 40, .k = 16, .bias = true, .activation = GPUSERVE_ACT_QUICK_GELU },
     { .rows = 5,
       .n = 65,
       .k = 136,

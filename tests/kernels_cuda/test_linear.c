@@ -22,6 +22,7 @@ static const struct linear_case cases[] = {
     { .rows = 1, .n = 384, .k = 384, .bias = true },
     { .rows = 2, .n = 31, .k = 17, .bias = true, .gap = 1 },
     { .rows = 3, .n = 33, .k = 8, .activation = GPUSERVE_ACT_RELU },
+    { .rows = 4, .n = 40, .k = 16, .bias = true, .activation = GPUSERVE_ACT_QUICK_GELU },
     { .rows = 5, .n = 65, .k = 136, .bias = true, .activation = GPUSERVE_ACT_TANH },
     { .rows = 15, .n = 64, .k = 24, .bias = true, .residual = true, .gap = 8 },
     { .rows = 16, .n = 63, .k = 32, .bias = true, .residual = true, .in_place = true },

@@ -133,6 +133,38 @@ static gpuserve_status write_norm(const struct bench *b, void *out,
     return b->cuda->add_norm(b->stream, &op);
 }
 
+static gpuserve_status write_rms_norm(const struct bench *b, void *out,
+                                      const struct gpuserve_linear *reader)
+{
+    const struct gpuserve_op_add_norm op = { .out = out,
+                                             .in = b->in.device,
+                                             .residual = b->in.device,
+                                             .gamma = b->gamma.device,
+                                             .eps = 1e-6f,
+                                             .rows = b->batch.n_rows,
+                                             .cols = b->shape.columns,
+                                             .reader = reader,
+                                             .sum = b->in.device,
+                                             .norm = GPUSERVE_NORM_RMS };
+
+    return b->cuda->add_norm(b->stream, &op);
+}
+
+static gpuserve_status write_glu(const struct bench *b, void *out,
+                                 const struct gpuserve_linear *reader)
+{
+    const struct gpuserve_op_glu op = { .in = b->in.device,
+                                        .out = out,
+                                        .rows = b->batch.n_rows,
+                                        .cols = b->shape.columns,
+                                        .in_ld = 2 * b->shape.columns,
+                                        .out_ld = b->shape.columns,
+                                        .activation = GPUSERVE_ACT_GELU_TANH,
+                                        .reader = reader };
+
+    return b->cuda->glu(b->stream, &op);
+}
+
 static gpuserve_status write_embedding(const struct bench *b, void *out,
                                        const struct gpuserve_linear *reader)
 {
@@ -229,7 +261,7 @@ static void compare(write_fn write, const struct shape *shape)
 Test(kernels_cuda_quantize, by_layernorm_and_embedding)
 {
     /* Widths with their own kernels, one with padded rows, and others. */
-    static const int32_t columns[] = { 17, 40, 128, 256, 312, 384, 512, 768, 1024 };
+    static const int32_t columns[] = { 17, 40, 128, 256, 312, 384, 512, 768, 1024, 1544 };
 
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         const struct shape shape = { .rows = 7, .columns = columns[i], .k = 8 };
@@ -239,12 +271,51 @@ Test(kernels_cuda_quantize, by_layernorm_and_embedding)
     }
 }
 
+/* The sum overwrites the input: each way has its own bench. */
+static void compare_norm_with_sum(int32_t columns)
+{
+    const struct shape shape = { .rows = 7, .columns = columns, .k = 8 };
+    struct buffer rows[2], results[2];
+
+    for (int way = 0; way < 2; way++) {
+        struct bench b = make_bench(&shape);
+
+        results[way] = run(&b, write_rms_norm, way == 1, &rows[way]);
+        free_bench(&b);
+    }
+    cr_expect_eq(memcmp(rows[0].host, rows[1].host, rows[0].n * sizeof(float)), 0);
+    cr_expect_eq(memcmp(results[0].host, results[1].host, results[0].n * sizeof(float)), 0,
+                 "the product of %d columns", columns);
+    for (int way = 0; way < 2; way++) {
+        free_buffer(&rows[way]);
+        free_buffer(&results[way]);
+    }
+}
+
+Test(kernels_cuda_quantize, by_a_norm_with_a_sum)
+{
+    static const int32_t columns[] = { 17, 40, 128, 640 };
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        compare_norm_with_sum(columns[i]);
+}
+
+Test(kernels_cuda_quantize, by_a_gated_linear_unit)
+{
+    static const int32_t columns[] = { 1, 17, 40, 128, 1000, 1152 };
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        const struct shape shape = { .rows = 7, .columns = columns[i], .k = 8 };
+
+        compare(write_glu, &shape);
+    }
+}
+
 /* Head widths with and without a fused kernel. Includes rows without a sequence. */
 Test(kernels_cuda_quantize, by_attention)
 {
-    static const struct shape shapes[] = {
-        { 9, 64, 2 }, { 70, 128, 2 }, { 150, 192, 3 }, { 33, 256, 2 }, { 9, 48, 2 }
-    };
+    static const struct shape shapes[] = { { 9, 64, 2 },   { 70, 128, 2 }, { 150, 192, 3 },
+                                           { 33, 256, 2 }, { 9, 48, 2 },   { 40, 512, 2 } };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         compare(write_attention, &shapes[i]);

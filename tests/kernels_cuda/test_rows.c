@@ -8,68 +8,97 @@
 #include <string.h>
 
 /* The models' widths, and widths without a register kernel. */
-static const int32_t widths[] = { 128, 256, 312, 384, 512, 768, 1024, 1, 7, 32, 100, 1152 };
+static const int32_t widths[] = { 128, 256, 312, 384,  512,  768,  1024, 1,
+                                  7,   32,  100, 1152, 1540, 2560, 4096, 4104 };
 #define N_WIDTHS (sizeof(widths) / sizeof(widths[0]))
 
 static const struct lengths lengths = { 4, { 1, 5, 2, 9 } };
 
-Test(kernels_cuda_rows, embed)
+/* Options of a norm: all kinds, with and without gamma and beta. */
+struct norm_options {
+    int32_t kind;
+    bool gamma, beta;
+};
+static const struct norm_options norms[] = {
+    { GPUSERVE_NORM_LAYER, true, true },  { GPUSERVE_NORM_LAYER, false, false },
+    { GPUSERVE_NORM_LAYER, true, false }, { GPUSERVE_NORM_RMS, true, false },
+    { GPUSERVE_NORM_RMS, true, true },    { GPUSERVE_NORM_NONE, false, false },
+    { GPUSERVE_NORM_NONE, true, true },
+};
+#define N_NORMS (sizeof(norms) / sizeof(norms[0]))
+
+static void try_embed(const struct format *format, int32_t hidden, const struct norm_options *norm,
+                      bool bare, float word_scale)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
+    const size_t width = (size_t)hidden;
+    struct gpuserve_host_batch host = make_host_batch(&lengths, 50, 1);
+    struct gpuserve_stream *stream = cuda_stream(format->dtype, 64, 8, 1, 0);
+    struct gpuserve_batch batch = begin(stream, &host);
+    const struct gpuserve_batch plain = oracle_batch(&host);
+    struct buffer word = make_input(format->dtype, 50 * width, 2, 1.0f);
+    struct buffer position = make_input(format->dtype, 16 * width, 3, 0.5f);
+    struct buffer type = make_input(format->dtype, 2 * width, 4, 0.25f);
+    struct buffer gamma = make_input(GPUSERVE_DTYPE_FLOAT32, width, 5, 1.0f);
+    struct buffer beta = make_input(GPUSERVE_DTYPE_FLOAT32, width, 6, 1.0f);
+    struct buffer out = make_output(format->dtype, (size_t)batch.n_rows * width);
+    float *want = malloc((size_t)host.n_tokens * width * sizeof(float));
+    const struct gpuserve_op_embed op = { .batch = &batch,
+                                          .out = out.device,
+                                          .word = word.device,
+                                          .position = bare ? NULL : position.device,
+                                          .type = bare ? NULL : type.device,
+                                          .gamma = norm->gamma ? gamma.device : NULL,
+                                          .beta = norm->beta ? beta.device : NULL,
+                                          .eps = 1e-5f,
+                                          .hidden = hidden,
+                                          .norm = norm->kind,
+                                          .word_scale = word_scale };
+    struct gpuserve_op_embed same = op;
 
-    for (size_t i = 0; i < N_WIDTHS * 3; i++) {
-        const struct format *format = &formats[i % 3];
-        const int32_t hidden = widths[i / 3];
-        const size_t width = (size_t)hidden;
-        struct gpuserve_host_batch host = make_host_batch(&lengths, 50, 1);
-        struct gpuserve_stream *stream = cuda_stream(format->dtype, 64, 8, 1, 0);
-        struct gpuserve_batch batch = begin(stream, &host);
-        const struct gpuserve_batch plain = oracle_batch(&host);
-        struct buffer word = make_input(format->dtype, 50 * width, 2, 1.0f);
-        struct buffer position = make_input(format->dtype, 16 * width, 3, 0.5f);
-        struct buffer type = make_input(format->dtype, 2 * width, 4, 0.25f);
-        struct buffer gamma = make_input(GPUSERVE_DTYPE_FLOAT32, width, 5, 1.0f);
-        struct buffer beta = make_input(GPUSERVE_DTYPE_FLOAT32, width, 6, 1.0f);
-        struct buffer out = make_output(format->dtype, (size_t)batch.n_rows * width);
-        float *want = malloc((size_t)host.n_tokens * width * sizeof(float));
-        const bool bare = i / 3 % 2 == 1; /* without positions and types */
-        const struct gpuserve_op_embed op = { .batch = &batch,
-                                              .out = out.device,
-                                              .word = word.device,
-                                              .position = bare ? NULL : position.device,
-                                              .type = bare ? NULL : type.device,
-                                              .gamma = gamma.device,
-                                              .beta = beta.device,
-                                              .eps = 1e-12f,
-                                              .hidden = hidden };
-        const struct gpuserve_op_embed same = { .batch = &plain,
-                                                .out = want,
-                                                .word = word.host,
-                                                .position = bare ? NULL : position.host,
-                                                .type = bare ? NULL : type.host,
-                                                .gamma = gamma.host,
-                                                .beta = beta.host,
-                                                .eps = 1e-12f,
-                                                .hidden = hidden };
-
-        cr_assert_eq(cuda->embed(stream, &op), GPUSERVE_OK);
-        finish(stream, out.device);
-        download(&out);
-        cr_assert_eq(gsv_backend_ref()->embed(NULL, &same), GPUSERVE_OK);
-        cr_expect_leq(distance(out.host, want, (size_t)host.n_tokens * width), format->tolerance,
-                      "%s, width %d", format->name, hidden);
-        for (size_t j = 0; j < out.n; j++)
-            cr_assert(isfinite(out.host[j]), "rows past the tokens must be finite");
-        free(want);
-        free_buffer(&word), free_buffer(&position), free_buffer(&type);
-        free_buffer(&gamma), free_buffer(&beta), free_buffer(&out);
-        free_host_batch(&host);
-        cuda->stream_destroy(&stream);
-    }
+    same.batch = &plain;
+    same.out = want;
+    same.word = word.host;
+    same.position = bare ? NULL : position.host;
+    same.type = bare ? NULL : type.host;
+    same.gamma = norm->gamma ? gamma.host : NULL;
+    same.beta = norm->beta ? beta.host : NULL;
+    cr_assert_eq(cuda->embed(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    download(&out);
+    cr_assert_eq(gsv_backend_ref()->embed(NULL, &same), GPUSERVE_OK);
+    cr_expect_leq(distance(out.host, want, (size_t)host.n_tokens * width), format->tolerance,
+                  "%s, width %d, norm %d", format->name, hidden, norm->kind);
+    for (size_t j = 0; j < out.n; j++)
+        cr_assert(isfinite(out.host[j]), "rows past the tokens must be finite");
+    free(want);
+    free_buffer(&word), free_buffer(&position), free_buffer(&type);
+    free_buffer(&gamma), free_buffer(&beta), free_buffer(&out);
+    free_host_batch(&host);
+    cuda->stream_destroy(&stream);
 }
 
-static void try_layernorm(const struct format *format, int32_t cols, int32_t rows, bool residual,
-                          bool in_place)
+Test(kernels_cuda_rows, embed)
+{
+    for (size_t i = 0; i < N_WIDTHS * 3; i++)
+        try_embed(&formats[i % 3], widths[i / 3], &norms[0], i / 3 % 2 == 1, 0.0f);
+}
+
+Test(kernels_cuda_rows, embed_with_each_norm_and_scale)
+{
+    for (size_t i = 0; i < N_NORMS * 6; i++)
+        try_embed(&formats[i % 3], i % 6 < 3 ? 128 : 36, &norms[i / 6], i / 6 % 2 == 1,
+                  i / 6 % 3 == 1 ? 0.0f : 11.5f);
+}
+
+/* Where an add_norm writes: apart, over its input or residual, and the sum over its own output. */
+struct norm_places {
+    bool residual, in_place;
+    int sum; /* 0: none, 1: apart, 2: over the residual or input, 3: as `out` */
+};
+
+static void try_add_norm(const struct format *format, int32_t cols, int32_t rows,
+                         const struct norm_places *places, const struct norm_options *norm)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
     const size_t n = (size_t)rows * (size_t)cols;
@@ -78,28 +107,48 @@ static void try_layernorm(const struct format *format, int32_t cols, int32_t row
     struct buffer more = make_input(format->dtype, n, 12, 1.0f);
     struct buffer gamma = make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)cols, 13, 1.0f);
     struct buffer beta = make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)cols, 14, 1.0f);
-    struct buffer out = make_output(format->dtype, n);
-    float *want = malloc(n * sizeof(float) + 1);
-    struct buffer *to = in_place ? residual ? &more : &in : &out;
-    const struct gpuserve_op_add_norm op = {
-        to->device, in.device, residual ? more.device : NULL, gamma.device, beta.device, 1e-5f,
-        rows,       cols
-    };
-    const struct gpuserve_op_add_norm same = { want,       in.host,   residual ? more.host : NULL,
-                                               gamma.host, beta.host, 1e-5f,
-                                               rows,       cols };
+    struct buffer out = make_output(format->dtype, n), sum = make_output(format->dtype, n);
+    float *want = malloc(n * sizeof(float) + 1), *want_sum = malloc(n * sizeof(float) + 1);
+    struct buffer *to = places->in_place ? places->residual ? &more : &in : &out;
+    struct buffer *sum_to = places->sum == 2   ? places->residual ? &more : &in
+                            : places->sum == 3 ? to
+                                               : &sum;
+    const struct gpuserve_op_add_norm op = { .out = to->device,
+                                             .in = in.device,
+                                             .residual = places->residual ? more.device : NULL,
+                                             .gamma = norm->gamma ? gamma.device : NULL,
+                                             .beta = norm->beta ? beta.device : NULL,
+                                             .eps = 1e-5f,
+                                             .rows = rows,
+                                             .cols = cols,
+                                             .sum = places->sum ? sum_to->device : NULL,
+                                             .norm = norm->kind };
+    struct gpuserve_op_add_norm same = op;
 
+    same.out = want;
+    same.in = in.host;
+    same.residual = places->residual ? more.host : NULL;
+    same.gamma = norm->gamma ? gamma.host : NULL;
+    same.beta = norm->beta ? beta.host : NULL;
+    same.sum = places->sum ? want_sum : NULL;
     cr_assert_eq(gsv_backend_ref()->add_norm(NULL, &same), GPUSERVE_OK);
     begin_any(stream);
     cr_assert_eq(cuda->add_norm(stream, &op), GPUSERVE_OK);
     finish(stream, to->device);
     cuda->stream_destroy(&stream);
     download(to);
-    cr_expect_leq(distance(to->host, want, n), format->tolerance, "%s, %d x %d%s%s", format->name,
-                  rows, cols, residual ? ", residual" : "", in_place ? ", in place" : "");
-    free(want);
+    cr_expect_leq(distance(to->host, want, n), format->tolerance,
+                  "%s, %d x %d, norm %d, residual %d, in place %d, sum %d", format->name, rows,
+                  cols, norm->kind, places->residual, places->in_place, places->sum);
+    if (places->sum && sum_to != to) {
+        download(sum_to);
+        cr_expect_leq(distance(sum_to->host, want_sum, n), format->tolerance,
+                      "the sum: %s, %d x %d, residual %d, in place %d, sum %d", format->name, rows,
+                      cols, places->residual, places->in_place, places->sum);
+    }
+    free(want), free(want_sum);
     free_buffer(&in), free_buffer(&more), free_buffer(&gamma), free_buffer(&beta);
-    free_buffer(&out);
+    free_buffer(&out), free_buffer(&sum);
 }
 
 Test(kernels_cuda_rows, add_norm)
@@ -108,7 +157,22 @@ Test(kernels_cuda_rows, add_norm)
 
     for (size_t i = 0; i < N_WIDTHS * 3; i++)
         for (size_t r = 0; r < sizeof(row_counts) / sizeof(row_counts[0]); r++)
-            try_layernorm(&formats[i % 3], widths[i / 3], row_counts[r], r % 2 == 1, r % 3 == 1);
+            try_add_norm(&formats[i % 3], widths[i / 3], row_counts[r],
+                         &(struct norm_places){ r % 2 == 1, r % 3 == 1, 0 }, &norms[0]);
+}
+
+/* Each kind with the sum apart, over an input, and overwritten by the output. */
+Test(kernels_cuda_rows, add_norm_with_each_norm_and_sum)
+{
+    static const int32_t some_widths[] = { 128, 312, 1156, 33, 1152 };
+
+    for (size_t i = 0; i < N_NORMS * 3 * 5; i++) {
+        for (int p = 0; p < 16; p++) {
+            const struct norm_places places = { p & 1, p & 2, p / 4 };
+
+            try_add_norm(&formats[i % 3], some_widths[i / 3 % 5], 3, &places, &norms[i / 15]);
+        }
+    }
 }
 
 /* E[x^2] - mean^2 would lose all digits here. */
@@ -242,14 +306,26 @@ Test(kernels_cuda_rows, normalize_and_activate)
     const struct gpuserve_backend *cuda = cuda_backend();
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        for (int32_t act = GPUSERVE_ACT_NONE; act <= GPUSERVE_ACT_SOFTMAX; act++) {
+        for (int32_t act = GPUSERVE_ACT_NONE; act <= GPUSERVE_ACT_LAYERNORM; act++) {
             const int32_t rows = shapes[i][0], cols = shapes[i][1], ld = cols + 2;
             const size_t n = (size_t)rows * (size_t)ld;
             struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
             struct buffer data = make_input(GPUSERVE_DTYPE_FLOAT32, n, 31, 6.0f);
             float *want = malloc(n * sizeof(float) + 1);
-            struct gpuserve_op_rows op = { data.device, rows, cols, ld, act };
-            struct gpuserve_op_rows same = { want, rows, cols, ld, act };
+            struct buffer gamma = make_input(GPUSERVE_DTYPE_FLOAT32, (size_t)cols, 32, 1.0f);
+            const bool bare = i % 2 == 1; /* a LayerNorm without gamma and beta */
+            struct gpuserve_op_rows op = { .data = data.device,
+                                           .rows = rows,
+                                           .cols = cols,
+                                           .ld = ld,
+                                           .activation = act,
+                                           .eps = 1e-5f,
+                                           .gamma = bare ? NULL : gamma.device,
+                                           .beta = bare ? NULL : gamma.device };
+            struct gpuserve_op_rows same = op;
+
+            same.data = want;
+            same.gamma = same.beta = bare ? NULL : gamma.host;
 
             memcpy(want, data.host, n * sizeof(float));
             begin_any(stream);
@@ -265,7 +341,7 @@ Test(kernels_cuda_rows, normalize_and_activate)
             cr_expect_leq(distance(data.host, want, n), 1e-6, "activation %d, %d x %d", act, rows,
                           cols);
             free(want);
-            free_buffer(&data);
+            free_buffer(&data), free_buffer(&gamma);
         }
     }
 }

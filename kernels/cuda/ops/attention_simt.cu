@@ -1,27 +1,21 @@
 /*
  * attention_simt: softmax(scale * Q K^T + bias) V in float32 throughout, without tensor cores.
  *
- *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Keys and
- *   values pass through shared memory 32 at a time. Each warp has a part of the rows: a lane scores
- *   one key against four rows, then sums SIZE / 32 columns of the values for them. Softmax is
- *   online. A row's bits depend on its own sequence only, not on the height of the work item.
+ *   A block computes one work item (16, 32 or 64 query rows of one sequence) and one head. Each
+ * warp has a part of the rows, four at a time: attention_simt.cuh. Softmax is online. A row's bits
+ *   depend on its own sequence only, not on the height of the work item.
  *
  *       grid = (tiles, heads), shared = q[height][size] k[32][size + 1] v[32][size] p[4][4][32]
  *
- *   Needs:  head size 32, 64 or 128; rows 16-byte aligned. Others use attention_naive.
+ *   Needs:  float32; head size 32, 64 or 128; rows 16-byte aligned; no options.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/runtime/backend.cuh"
-#include "kernels/cuda/ops/ptx.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/ops/attention_simt.cuh"
 
 namespace
 {
 
-const int WARPS = 4;
-const int THREADS = WARPS * GSV_WARP;
-const int KEYS = 32;    /* per tile: one for each lane */
-const int TOGETHER = 4; /* rows that share the values a lane loads */
+using namespace attention_tiles;
 
 struct simt_args {
     const float *qkv;
@@ -36,71 +30,6 @@ struct simt_args {
 __host__ __device__ constexpr int shared_floats(int size, int height)
 {
     return height * size + KEYS * (size + 1) + KEYS * size + WARPS * TOGETHER * KEYS;
-}
-
-/* Copies rows [0, n) of `from` to shared memory, times `by`; zeros up to `total`. */
-template <int SIZE>
-__device__ void load_rows(float *to, int to_ld, const float *from, size_t from_ld, int n, int total,
-                          float by)
-{
-    for (int i = static_cast<int>(threadIdx.x); i < total * (SIZE / 4); i += THREADS) {
-        const int row = i / (SIZE / 4);
-        const int column = i % (SIZE / 4) * 4;
-        float4 x = { 0.f, 0.f, 0.f, 0.f };
-
-        if (row < n)
-            x = *reinterpret_cast<const float4 *>(from + row * from_ld + column);
-        to[row * to_ld + column] = x.x * by;
-        to[row * to_ld + column + 1] = x.y * by;
-        to[row * to_ld + column + 2] = x.z * by;
-        to[row * to_ld + column + 3] = x.w * by;
-    }
-}
-
-/* Scores this lane's key against TOGETHER rows of q. */
-template <int SIZE>
-__device__ void score_key(const float *q, const float *key, float (&scores)[TOGETHER])
-{
-#pragma unroll
-    for (int r = 0; r < TOGETHER; r++)
-        scores[r] = 0.f;
-#pragma unroll 4
-    for (int d = 0; d < SIZE; d += 4) {
-#pragma unroll
-        for (int r = 0; r < TOGETHER; r++) {
-            const float4 x = *reinterpret_cast<const float4 *>(q + r * SIZE + d);
-
-            scores[r] += x.x * key[d] + x.y * key[d + 1] + x.z * key[d + 2] + x.w * key[d + 3];
-        }
-    }
-}
-
-/* sums[r] += p[r] * v over a tile of values. */
-template <int SIZE>
-__device__ void add_values(const float *p, const float *v, float (*sums)[SIZE / GSV_WARP])
-{
-    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
-
-#pragma unroll 2
-    for (int key = 0; key < KEYS; key += 4) {
-        float4 weight[TOGETHER];
-
-#pragma unroll
-        for (int r = 0; r < TOGETHER; r++)
-            weight[r] = *reinterpret_cast<const float4 *>(p + r * KEYS + key);
-#pragma unroll
-        for (int c = 0; c < SIZE / GSV_WARP; c++) {
-            const float *const value = v + key * SIZE + c * GSV_WARP + lane;
-            const float a = value[0];
-            const float b = value[SIZE];
-            const float d = value[2 * SIZE];
-            const float e = value[3 * SIZE];
-
-#pragma unroll
-            for (int r = 0; r < TOGETHER; r++)
-                sums[r][c] += weight[r].x * a + weight[r].y * b + weight[r].z * d + weight[r].w * e;
-        }
-    }
 }
 
 template <int SIZE, int HEIGHT>
@@ -234,7 +163,8 @@ bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gs
     const uintptr_t addresses =
         reinterpret_cast<uintptr_t>(op->qkv) | reinterpret_cast<uintptr_t>(op->out);
 
-    return element == GSV_ELEMENT_F32 && addresses % 16 == 0 &&
+    return !gsv_cuda_attention_has_options(op) && element == GSV_ELEMENT_F32 &&
+           addresses % 16 == 0 &&
            (op->head_size == 32 || op->head_size == 64 || op->head_size == 128);
 }
 

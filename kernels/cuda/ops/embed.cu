@@ -1,12 +1,11 @@
 /*
- * embed: gathers and adds the word, position and type rows of each token, then LayerNorm.
+ * embed: gathers and adds the word, position and type rows of each token, then the norm.
  *
  *   rownorm.cuh has the body; this file defines the source of a row. Bound by memory: 4 rows of
  *   `hidden` elements per token.
  *
- *   Needs:  any hidden; 128, 256, 312, 384, 512, 768, 1024 in registers. Rows past the batch's
- *           tokens have id 0 and are computed like others.
- *   Oracle: kernels/ref/norm.c.
+ *   Needs:  any hidden; whole chunks of up to GSV_NORM_WIDE columns in registers. Rows past the
+ * batch's tokens have id 0 and are computed like others. Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"
@@ -22,6 +21,7 @@ template <typename T> struct embed_source {
     const T *position; /* or NULL */
     const T *type;     /* or NULL */
     int32_t hidden;
+    float word_scale;
 
     __device__ __forceinline__ void bind(int row)
     {
@@ -35,15 +35,22 @@ template <typename T> struct embed_source {
     __device__ __forceinline__ void add_chunk(int i, float *x) const
     {
         gsv_add_chunk(word, i, x);
+#pragma unroll
+        for (int j = 0; j < gsv_vector_chunk<T>::size; j++)
+            x[j] *= word_scale;
         if (type)
             gsv_add_chunk(type, i, x);
         if (position)
             gsv_add_chunk(position, i, x);
     }
 
+    __device__ __forceinline__ void keep_chunk(int, const float *) const
+    {
+    }
+
     __device__ __forceinline__ float at(int column) const
     {
-        float x = gsv_to_float(word[column]);
+        float x = gsv_to_float(word[column]) * word_scale;
 
         if (type)
             x += gsv_to_float(type[column]);
@@ -51,20 +58,25 @@ template <typename T> struct embed_source {
             x += gsv_to_float(position[column]);
         return x;
     }
+
+    __device__ __forceinline__ void keep(int, float) const
+    {
+    }
 };
 
 template <typename T, typename After>
 cudaError_t launch(const struct gpuserve_op_embed *op, const After &after, cudaStream_t stream)
 {
     const struct gpuserve_batch *batch = op->batch;
-    const gsv_norm norm = { op->gamma, op->beta, op->eps, batch->n_rows, op->hidden };
+    const gsv_norm norm = { op->gamma, op->beta, op->eps, batch->n_rows, op->hidden, op->norm };
     const embed_source<T> source = { batch->ids,
                                      batch->positions,
                                      batch->type_ids,
                                      static_cast<const T *>(op->word),
                                      static_cast<const T *>(op->position),
                                      static_cast<const T *>(op->type),
-                                     op->hidden };
+                                     op->hidden,
+                                     op->word_scale != 0.f ? op->word_scale : 1.f };
     const bool aligned = gsv_aligned_16(op->word) && gsv_aligned_16(op->position) &&
                          gsv_aligned_16(op->type) && gsv_aligned_16(op->out) &&
                          gsv_aligned_16(op->gamma) && gsv_aligned_16(op->beta);

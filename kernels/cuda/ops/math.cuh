@@ -28,6 +28,8 @@ __device__ __forceinline__ float gsv_activate(float x, int activation)
         return tanhf(x);
     case GPUSERVE_ACT_SILU:
         return x / (1.f + expf(-x));
+    case GPUSERVE_ACT_QUICK_GELU:
+        return x / (1.f + expf(-1.702f * x));
     case GPUSERVE_ACT_SIGMOID:
         return 1.f / (1.f + expf(-x));
     default:

@@ -51,6 +51,24 @@ struct gsv_row_range {
         finite = __all_sync(GSV_ALL_LANES, finite);
     }
 
+    /* Over the warps of the block, after settle(). `scratch` is shared memory, two floats per
+     * warp. */
+    __device__ __forceinline__ void settle_block(float *scratch)
+    {
+        const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
+
+        if (threadIdx.x % GSV_WARP == 0) {
+            scratch[2 * warp] = finite ? most : INFINITY;
+            scratch[2 * warp + 1] = least;
+        }
+        __syncthreads();
+        for (int i = 0; i < static_cast<int>(blockDim.x) / GSV_WARP; i++) {
+            finite = finite && scratch[2 * i] < INFINITY;
+            most = fmaxf(most, scratch[2 * i]);
+            least = fminf(least, scratch[2 * i + 1]);
+        }
+    }
+
     __device__ __forceinline__ float inverse() const
     {
         return most - least >= GSV_MIN_WIDTH ? 255.f / (most - least) : 0.f;
@@ -103,8 +121,34 @@ __device__ __forceinline__ void gsv_store_bytes(int8_t *to, const int8_t (&q)[wi
         to[0] = q[0];
 }
 
+/* Writes the bytes of a row from memory whose range is known: `width` at `first`, then each `step`
+ * further. */
+template <int width, typename T>
+__device__ __forceinline__ void gsv_quantize_bytes(const gsv_int8_target &to, const T *from,
+                                                   size_t row, const gsv_row_range &range,
+                                                   int first, int step)
+{
+    int8_t *const values = to.rows.values + row * to.rows.ld;
+    const float inverse = range.inverse();
+    float x[width];
+
+#pragma unroll 2
+    for (int at = first; at < to.rows.ld; at += step) {
+        alignas(8) int8_t q[width] = {}; /* zeros past k */
+
+        if (at < to.k) {
+            gsv_load_scaled<width>(x, from, to.input_scale, at);
+#pragma unroll
+            for (int i = 0; i < width; i++)
+                q[i] = range.quantized(x[i], inverse);
+        }
+        gsv_store_bytes<width>(values + at, q);
+    }
+}
+
 /* Quantizes row `row` from memory by the lanes of a warp. `width` is 8 if rows are 16-byte aligned
- * and k is a multiple of 8, else 1. */
+ * and k is a multiple of 8, else 1. With gsv_quantize_bytes() here gemm_s8 spills registers on some
+ * targets. */
 template <int width, typename T>
 __device__ __forceinline__ void gsv_quantize_row(const gsv_int8_target &to, const T *from,
                                                  size_t row, int lane)

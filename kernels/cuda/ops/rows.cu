@@ -1,6 +1,6 @@
 /*
- * rows: operations on the few float32 rows that leave the device: L2 norm, softmax, sigmoid and
- * other activations, in place.
+ * rows: operations on the few float32 rows that leave the device: L2 norm, LayerNorm, softmax,
+ * sigmoid and other activations, in place.
  *
  *   One block per row; the row stays in L1 between the passes.
  *
@@ -65,6 +65,27 @@ __global__ void __launch_bounds__(THREADS)
         row[c] = gsv_activate(row[c], activation);
 }
 
+/* Mean first, then the variance of (x - mean). */
+__global__ void __launch_bounds__(THREADS)
+    layernorm_rows(float *data, int cols, int ld, const float *gamma, const float *beta, float eps)
+{
+    GSV_SHARED(float, scratch);
+    float *const row = data + static_cast<size_t>(blockIdx.x) * ld;
+    float sum = 0.f;
+    float squares = 0.f;
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    for (int c = static_cast<int>(threadIdx.x); c < cols; c += THREADS)
+        sum += row[c];
+    const float mean = gsv_block_reduce<gsv_sum>(sum, scratch) / cols;
+    for (int c = static_cast<int>(threadIdx.x); c < cols; c += THREADS)
+        squares += (row[c] - mean) * (row[c] - mean);
+    const float scale = 1.f / sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch) / cols + eps);
+    for (int c = static_cast<int>(threadIdx.x); c < cols; c += THREADS)
+        row[c] = (row[c] - mean) * scale * (gamma ? gamma[c] : 1.f) + (beta ? beta[c] : 0.f);
+}
+
 const size_t SCRATCH = sizeof(float) * THREADS / GSV_WARP;
 
 } /* namespace */
@@ -80,6 +101,9 @@ cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t st
     if (op->activation == GPUSERVE_ACT_SOFTMAX)
         return GSV_LAUNCH_OVERLAP(softmax_rows, op->rows, THREADS, SCRATCH, stream, op->data,
                                   op->cols, op->ld);
+    if (op->activation == GPUSERVE_ACT_LAYERNORM)
+        return GSV_LAUNCH_OVERLAP(layernorm_rows, op->rows, THREADS, SCRATCH, stream, op->data,
+                                  op->cols, op->ld, op->gamma, op->beta, op->eps);
     return GSV_LAUNCH_OVERLAP(activate_float_rows, op->rows, THREADS, 0, stream, op->data, op->cols,
                               op->ld, op->activation);
 }

@@ -35,6 +35,14 @@ cudaError_t gsv_cuda_embed(const struct gpuserve_op_embed *op, enum gsv_element 
                            const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_add_norm(const struct gpuserve_op_add_norm *op, enum gsv_element element,
                               const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_glu(const struct gpuserve_op_glu *op, enum gsv_element element,
+                         const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_rotate(const struct gpuserve_op_rotate *op, enum gsv_element element,
+                            cudaStream_t stream);
+cudaError_t gsv_cuda_route(const struct gpuserve_op_route *op, enum gsv_element element,
+                           cudaStream_t stream);
+cudaError_t gsv_cuda_add_scaled(const struct gpuserve_op_add_scaled *op, enum gsv_element element,
+                                cudaStream_t stream);
 cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element element,
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
@@ -57,18 +65,40 @@ struct gsv_tiles {
 };
 #define GSV_ATTENTION_KEYS 64 /* keys per tile of attention_mma */
 
+/* True if an option of the operation is in use: groups of query heads, a mask, a soft cap or
+ * disentangled positions. A relative bias is not one. */
+inline bool gsv_cuda_attention_has_options(const struct gpuserve_op_attention *op)
+{
+    return (op->n_kv_heads > 0 && op->n_kv_heads != op->n_heads) || op->causal || op->window > 0 ||
+           op->softcap != 0.f || op->position_key || op->position_query;
+}
+
 /* True if the tensor-core kernel supports the operation. */
 bool gsv_cuda_attention_has_mma(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_mma(const struct gpuserve_op_attention *op,
                                    const struct gsv_tiles *tiles, enum gsv_element element,
                                    const struct gsv_int8_target *next, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_mma_prepare(void); /* once for each device, before capture */
+/* The same with all options except disentangled positions, and for heads of 256. */
+bool gsv_cuda_attention_has_mma_options(const struct gpuserve_op_attention *op,
+                                        enum gsv_element element);
+cudaError_t gsv_cuda_attention_mma_options(const struct gpuserve_op_attention *op,
+                                           const struct gsv_tiles *tiles, enum gsv_element element,
+                                           const struct gsv_int8_target *next, cudaStream_t stream);
+cudaError_t gsv_cuda_attention_mma_options_prepare(void);
 /* The same work items in float32, without tensor cores. */
 bool gsv_cuda_attention_has_simt(const struct gpuserve_op_attention *op, enum gsv_element element);
 cudaError_t gsv_cuda_attention_simt(const struct gpuserve_op_attention *op,
                                     const struct gsv_tiles *tiles, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_simt_prepare(void); /* once for each device, before capture */
-/* Any type and any head size up to GSV_ATTENTION_NAIVE_MAX_HEAD, limited by shared memory. */
+/* Float32 with all options, and heads of 256; 16-bit elements with disentangled positions. */
+bool gsv_cuda_attention_has_simt_options(const struct gpuserve_op_attention *op,
+                                         enum gsv_element element);
+cudaError_t gsv_cuda_attention_simt_options(const struct gpuserve_op_attention *op,
+                                            const struct gsv_tiles *tiles, enum gsv_element element,
+                                            cudaStream_t stream);
+cudaError_t gsv_cuda_attention_simt_options_prepare(void);
+/* Any type, option and head size up to GSV_ATTENTION_NAIVE_MAX_HEAD, limited by shared memory. */
 cudaError_t gsv_cuda_attention_naive(const struct gpuserve_op_attention *op,
                                      enum gsv_element element, cudaStream_t stream);
 cudaError_t gsv_cuda_attention_naive_prepare(void);

@@ -134,9 +134,10 @@ static cudaError_t run_product(const struct gpuserve_linear *linear, const struc
     return gsv_lt_error(status);
 }
 
+/* Other activations run in bias_act after either product, so the time without one decides. */
 static struct gsv_lt_algo *choice_of(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
 {
-    return &choice->choices[gemm->m > LARGE_ROWS][gemm->activation != GPUSERVE_ACT_NONE];
+    return &choice->choices[gemm->m > LARGE_ROWS][gemm->activation == GPUSERVE_ACT_GELU];
 }
 
 bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm)
@@ -212,7 +213,8 @@ static void warn_of_refusal(struct gsv_lt_algo *choice, const struct gsv_gemm *g
     gsv_cuda_log(GPUSERVE_LOG_WARNING,
                  "cuBLASLt rejects a product of %d x %d with %d rows%s, for which it was fastest: "
                  "gpuserve's own kernel computes %s",
-                 gemm->n, gemm->k, gemm->m, gemm->activation ? " and GELU" : "", range);
+                 gemm->n, gemm->k, gemm->m,
+                 gemm->activation == GPUSERVE_ACT_GELU ? " and GELU" : "", range);
 }
 
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
@@ -359,7 +361,7 @@ static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
         }
     }
     gsv_cuda_log(GPUSERVE_LOG_DEBUG, "product of %d x %d with %d rows%s: %s, %.1f us", t->gemm.n,
-                 t->gemm.k, t->gemm.m, t->gemm.activation ? " and GELU" : "",
+                 t->gemm.k, t->gemm.m, t->gemm.activation == GPUSERVE_ACT_GELU ? " and GELU" : "",
                  choice->wins ? "cuBLASLt" : "gpuserve's kernel", static_cast<double>(best) * 1000);
 }
 

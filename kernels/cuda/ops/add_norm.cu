@@ -1,10 +1,10 @@
 /*
- * layernorm: residual add and LayerNorm in one pass over the row.
+ * add_norm: residual add, the sum if it is wanted, and the norm in one pass over the row.
  *
- *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row.
+ *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row, 4 with the sum.
  *
- *   Needs:  any cols; 128, 256, 312, 384, 512, 768, 1024 in registers. `out` may be an input.
- *   Oracle: kernels/ref/norm.c.
+ *   Needs:  any cols; whole chunks of up to GSV_NORM_WIDE columns in registers. `out` and the sum
+ * may be inputs, or the same. Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"
@@ -15,6 +15,7 @@ namespace
 template <typename T> struct sum_source {
     const T *in;
     const T *residual; /* or NULL */
+    T *sum;            /* or NULL */
     int32_t cols;
 
     __device__ __forceinline__ void bind(int row)
@@ -22,6 +23,8 @@ template <typename T> struct sum_source {
         in += static_cast<size_t>(row) * cols;
         if (residual)
             residual += static_cast<size_t>(row) * cols;
+        if (sum)
+            sum += static_cast<size_t>(row) * cols;
     }
 
     __device__ __forceinline__ void add_chunk(int i, float *x) const
@@ -31,23 +34,36 @@ template <typename T> struct sum_source {
             gsv_add_chunk(residual, i, x);
     }
 
+    __device__ __forceinline__ void keep_chunk(int i, const float *x) const
+    {
+        if (sum)
+            gsv_store_chunk(sum, i, x);
+    }
+
     __device__ __forceinline__ float at(int column) const
     {
         const float x = gsv_to_float(in[column]);
 
         return residual ? x + gsv_to_float(residual[column]) : x;
     }
+
+    __device__ __forceinline__ void keep(int column, float x) const
+    {
+        if (sum)
+            sum[column] = gsv_from_float<T>(x);
+    }
 };
 
 template <typename T, typename After>
 cudaError_t launch(const struct gpuserve_op_add_norm *op, const After &after, cudaStream_t stream)
 {
-    const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols };
+    const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols, op->norm };
     const sum_source<T> source = { static_cast<const T *>(op->in),
-                                   static_cast<const T *>(op->residual), op->cols };
+                                   static_cast<const T *>(op->residual), static_cast<T *>(op->sum),
+                                   op->cols };
     const bool aligned = gsv_aligned_16(op->in) && gsv_aligned_16(op->residual) &&
-                         gsv_aligned_16(op->out) && gsv_aligned_16(op->gamma) &&
-                         gsv_aligned_16(op->beta);
+                         gsv_aligned_16(op->out) && gsv_aligned_16(op->sum) &&
+                         gsv_aligned_16(op->gamma) && gsv_aligned_16(op->beta);
 
     return gsv_norm_launch(source, static_cast<T *>(op->out), norm, aligned, after, stream);
 }
