@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "devices", "gpuserve", "model",
-                                                         "retrieval", "run", "types"))
+                                                         "retrieval", "run", "tokenizer", "types"))
 BACKEND = "include/gpuserve/sys/"
 
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.

@@ -581,6 +581,30 @@ class RerankOptions(Structure):
     ]
 
 
+class TokenizerInput(Structure):
+    c_name = "gpuserve_tokenizer_input"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("text", c_char_p),
+        ("size", c_size_t),
+        ("pair", c_char_p),
+        ("pair_size", c_size_t),
+    ]
+
+
+class TokenizerOutput(Structure):
+    c_name = "gpuserve_tokenizer_output"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("capacity", c_size_t),
+        ("ids", c_void_p),
+        ("type_ids", c_void_p),
+        ("spans", c_void_p),
+    ]
+
+
 STRUCTS: List[Type[Structure]] = [
     Error,
     ContextOptions,
@@ -608,6 +632,8 @@ STRUCTS: List[Type[Structure]] = [
     ModelCounts,
     BatchCounts,
     RerankOptions,
+    TokenizerInput,
+    TokenizerOutput,
 ]
 
 # What the library calls.
@@ -985,6 +1011,44 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_size_t,
         POINTER(c_size_t),
+        c_void_p,
+    ]),
+    "gpuserve_tokenizer_open": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        c_char_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_close": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_tokenizer_encode": (c_int, [
+        c_void_p,
+        POINTER(TokenizerInput),
+        POINTER(TokenizerOutput),
+        POINTER(c_size_t),
+        POINTER(TokenizeOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_decode": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_token_text": (c_int, [
+        c_void_p,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_vocab_size": (c_size_t, [
         c_void_p,
     ]),
 }

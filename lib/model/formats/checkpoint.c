@@ -96,9 +96,9 @@ static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct 
     if (!gsv_join_name(path, folder, name))
         return fail_name(dir, name, error);
     st = gsv_safetensors_open(&checkpoint->files[checkpoint->n_files], dir, path, error);
-    if (st == GPUSERVE_OK)
-        checkpoint->n_files++;
-    return st;
+    if (st != GPUSERVE_OK)
+        return st;
+    return gsv_safetensors_check_scales(checkpoint->files[checkpoint->n_files++], error);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -184,9 +184,7 @@ static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *fo
                         "AutoModel.from_pretrained('DIR').save_pretrained('DIR', "
                         "safe_serialization=True)\", or take the model's safetensors revision");
     }
-    st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s%smodel.safetensors: no such file",
-                  gsv_dir_path(dir), folder, slash);
-    return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
+    return gsv_fail_unreadable(dir, folder, error);
 }
 
 gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,

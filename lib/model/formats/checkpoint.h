@@ -37,8 +37,26 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
                                     const char *folder, gpuserve_error *error);
 void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint); /* leaves it empty */
 
+/* Fail for a folder without readable weights; names the weights of other programs that are there.
+ * Implemented in unreadable.c. */
+gpuserve_status gsv_fail_unreadable(const struct gsv_dir *dir, const char *folder,
+                                    gpuserve_error *error);
+
 bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
                          struct gsv_tensor *tensor);
+
+/* Reading a tensor's elements [first, first + n), in any chunks:
+ *   gsv_tensor_fetch: file --> `raw`, gsv_tensor_raw_bytes() long --> gsv_tensor_floats: float32
+ * The raw bytes are the elements as in the file; those of I8_ROWS follow the scales of their rows.
+ * Type OTHER has no floats. */
+size_t gsv_tensor_raw_bytes(const struct gsv_tensor *tensor, uint64_t first, size_t n);
+gpuserve_status gsv_tensor_fetch(const struct gsv_tensor *tensor, uint64_t first, size_t n,
+                                 void *raw, gpuserve_error *error);
+/* `raw` may be `to` itself for F32. */
+void gsv_tensor_floats(const struct gsv_tensor *tensor, uint64_t first, size_t n, const void *raw,
+                       float *to);
+
+#define GSV_MAX_RAW_BYTES 8 /* of an element, with its row's scale */
 
 /* Converts numbers from a file or a device to float32. */
 
@@ -47,6 +65,9 @@ bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *na
 void gsv_floats_from_f16(float *to, const void *from, size_t n);
 void gsv_floats_from_bf16(float *to, const void *from, size_t n);
 void gsv_floats_from_f64(float *to, const void *from, size_t n);
+/* NaN stays NaN; E4M3 has no infinity. */
+void gsv_floats_from_f8_e4m3(float *to, const void *from, size_t n);
+void gsv_floats_from_f8_e5m2(float *to, const void *from, size_t n);
 
 /* The index of the first NaN or infinity; n if all values are finite. */
 size_t gsv_floats_finite(const float *values, size_t n);

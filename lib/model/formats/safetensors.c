@@ -29,6 +29,7 @@ struct gsv_safetensors {
     uint64_t size_bytes;
     uint64_t data_begin; /* file offset of the tensors' bytes */
     struct gsv_json_value *header;
+    bool has_row_scales; /* I8 tensors are I8_ROWS */
 };
 
 /* Byte range of one tensor during validation. */
@@ -50,7 +51,7 @@ static const struct {
     { "I16", GSV_TENSOR_OTHER, 16 },    { "U16", GSV_TENSOR_OTHER, 16 },
     { "I8", GSV_TENSOR_OTHER, 8 },      { "U8", GSV_TENSOR_OTHER, 8 },
     { "BOOL", GSV_TENSOR_OTHER, 8 },    { "C64", GSV_TENSOR_OTHER, 64 },
-    { "F8_E5M2", GSV_TENSOR_OTHER, 8 }, { "F8_E4M3", GSV_TENSOR_OTHER, 8 },
+    { "F8_E5M2", GSV_TENSOR_F8_E5M2, 8 }, { "F8_E4M3", GSV_TENSOR_F8_E4M3, 8 },
     { "F8_E8M0", GSV_TENSOR_OTHER, 8 }, { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
     { "F6_E3M2", GSV_TENSOR_OTHER, 6 }, { "F4", GSV_TENSOR_OTHER, 4 },
 };
@@ -73,6 +74,10 @@ size_t gsv_tensor_element_size(enum gsv_tensor_type type)
         return 2;
     case GSV_TENSOR_F64:
         return 8;
+    case GSV_TENSOR_F8_E4M3:
+    case GSV_TENSOR_F8_E5M2:
+    case GSV_TENSOR_I8_ROWS:
+        return 1;
     default:
         return 0;
     }
@@ -354,31 +359,79 @@ void gsv_safetensors_close(struct gsv_safetensors **file)
     *file = NULL;
 }
 
-bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
-                          struct gsv_tensor *tensor)
+static uint64_t data_offset(const struct gsv_safetensors *file, const struct gsv_json_value *info,
+                            size_t end)
 {
-    const struct gsv_json_value *info = gsv_json_member(file->header, name);
-    const struct gsv_json_value *shape, *offsets;
-    int type;
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
 
-    if (!info || strcmp(name, METADATA_KEY) == 0)
-        return false;
-    shape = gsv_json_member(info, "shape");
-    offsets = gsv_json_member(info, "data_offsets");
+    return file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, end));
+}
+
+/* The entry of an I8 tensor's scales, or NULL. */
+static const struct gsv_json_value *find_scales(const struct gsv_safetensors *file,
+                                                const char *name)
+{
+    char scales[GSV_TENSOR_NAME_BYTES];
+    const int length = snprintf(scales, sizeof(scales), "%s" GSV_SCALE_SUFFIX, name);
+
+    return length > 0 && (size_t)length < sizeof(scales) ? gsv_json_member(file->header, scales)
+                                                         : NULL;
+}
+
+/* Describe the tensor of a header entry; nothing can fail, the file was validated when opened. */
+static void describe(const struct gsv_safetensors *file, const struct gsv_json_value *info,
+                     struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *shape = gsv_json_member(info, "shape");
+    const int type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
+
     memset(tensor, 0, sizeof(*tensor));
     tensor->name = info->key;
     tensor->file = file;
-    type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
     tensor->type = types[type].type;
     tensor->type_name = types[type].name;
     tensor->rank = gsv_json_count(shape);
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
         tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
-    count_elements(info, &tensor->count); /* cannot overflow: validated when the file was opened */
-    tensor->offset = file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
-    tensor->size_bytes =
-        file->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+    count_elements(info, &tensor->count);
+    tensor->offset = data_offset(file, info, 0);
+    tensor->size_bytes = data_offset(file, info, 1) - tensor->offset;
+    if (file->has_row_scales && strcmp(tensor->type_name, "I8") == 0) {
+        tensor->type = GSV_TENSOR_I8_ROWS;
+        tensor->rows_offset = tensor->offset;
+        tensor->scales_offset = data_offset(file, find_scales(file, tensor->name), 0);
+    }
+}
+
+bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
+                          struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *info = gsv_json_member(file->header, name);
+
+    if (!info || strcmp(name, METADATA_KEY) == 0)
+        return false;
+    describe(file, info, tensor);
     return true;
+}
+
+size_t gsv_safetensors_count(const struct gsv_safetensors *file)
+{
+    return file->header->n;
+}
+
+bool gsv_safetensors_at(const struct gsv_safetensors *file, size_t i, struct gsv_tensor *tensor)
+{
+    const struct gsv_json_value *info = file->header->is.fields[i];
+
+    if (strcmp(info->key, METADATA_KEY) == 0)
+        return false;
+    describe(file, info, tensor);
+    return true;
+}
+
+void gsv_safetensors_use_row_scales(struct gsv_safetensors *file)
+{
+    file->has_row_scales = true;
 }
 
 const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key)

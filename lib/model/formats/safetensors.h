@@ -20,7 +20,10 @@ enum gsv_tensor_type {
     GSV_TENSOR_F16,
     GSV_TENSOR_BF16,
     GSV_TENSOR_F64,
-    GSV_TENSOR_OTHER /* integers and others: validated, never read as weights */
+    GSV_TENSOR_F8_E4M3, /* 4 exponent bits, no infinity (float8_e4m3fn) */
+    GSV_TENSOR_F8_E5M2, /* 5 exponent bits, the upper half of a float16 */
+    GSV_TENSOR_I8_ROWS, /* int8 with a float32 scale for each row: see row_scales.c */
+    GSV_TENSOR_OTHER    /* integers and others: validated, never read as weights */
 };
 
 struct gsv_safetensors;
@@ -36,6 +39,9 @@ struct gsv_tensor {
     uint64_t count;                      /* number of elements */
     uint64_t offset;                     /* bytes from the start of the file */
     uint64_t size_bytes;
+    /* I8_ROWS, else 0. Unchanged in a tensor that describes some rows of another one. */
+    uint64_t rows_offset;   /* bytes from the start of the file to row 0 of the whole tensor */
+    uint64_t scales_offset; /* to the scale of row 0 */
 };
 
 /* Validate and parse `header`, the JSON part of `header_size` bytes in a file of `file_size` bytes.
@@ -53,13 +59,32 @@ void gsv_safetensors_close(struct gsv_safetensors **file); /* accepts NULL, sets
 bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
                           struct gsv_tensor *tensor);
 
+/* The header's entries, and the tensor of entry i; false for __metadata__. */
+size_t gsv_safetensors_count(const struct gsv_safetensors *file);
+bool gsv_safetensors_at(const struct gsv_safetensors *file, size_t i, struct gsv_tensor *tensor);
+
+/* The int8 format of docs/int8-weights.md: in a file whose metadata "format" is GSV_INT8_FORMAT,
+ * each I8 tensor NAME [rows, columns] has a tensor NAME_scale, F32 [rows]. */
+#define GSV_INT8_FORMAT "gpuserve-int8-rows-1"
+#define GSV_SCALE_SUFFIX "_scale"
+#define GSV_TENSOR_NAME_BYTES 512 /* of the name of an int8 tensor's scales */
+
+/* Check a file's quantization. A file of the int8 format has valid scales, and its I8 tensors read
+ * as I8_ROWS from then on. In any other file, integer weights and tensors with the scales of
+ * another method are refused by name. Implemented in row_scales.c. */
+gpuserve_status gsv_safetensors_check_scales(struct gsv_safetensors *file, gpuserve_error *error);
+void gsv_safetensors_use_row_scales(struct gsv_safetensors *file); /* after that check only */
+
+/* The tensor is the scales of an I8_ROWS tensor: not a weight of its own. */
+bool gsv_safetensors_is_row_scales(const struct gsv_safetensors *file, const char *name);
+
 /* A value of __metadata__, borrowed, or NULL. */
 const char *gsv_safetensors_metadata(const struct gsv_safetensors *file, const char *key);
 
 const char *gsv_safetensors_name(const struct gsv_safetensors *file); /* for messages */
 int gsv_safetensors_fd(const struct gsv_safetensors *file);
 
-/* Bytes of one element; 0 for OTHER. */
+/* Bytes of one element; 0 for OTHER. The scales of I8_ROWS are not included. */
 size_t gsv_tensor_element_size(enum gsv_tensor_type type);
 
 #endif
