@@ -34,7 +34,9 @@ const struct cli_command cli_commands[] = {
       "  gpuserve similarity -m MODEL --pairs --input pairs.jsonl\n" },
     { "tokenize", cli_tokenize, "tokenize -m MODEL [OPTION...] [TEXT...]",
       "convert texts to token ids",
-      "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts.\n\n"
+      "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts. MODEL may be a\n"
+      "directory that has only tokenizer files: weights and config.json are not read. With --pairs\n"
+      "the input is objects with `text` and `pair`, and `type_ids` are added.\n\n"
       "  gpuserve tokenize -m MODEL \"a text\"\n"
       "  gpuserve tokenize -m MODEL --no-special --input texts.txt\n" },
     { "inspect", cli_inspect, "inspect MODEL [OPTION...]",

@@ -21,8 +21,9 @@ from .context import Context
 from .devices import Device, devices, refresh, select, select_all
 from .errors import GpuserveError
 from .model import Model
+from .tokenizer import Encoding, Tokenizer
 
 __all__ = [
-    "Compute", "Context", "Device", "GpuserveError", "Items", "Model", "Result", "Sparse",
-    "TokenLabels", "Tokens", "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
+    "Compute", "Context", "Device", "Encoding", "GpuserveError", "Items", "Model", "Result", "Sparse",
+    "TokenLabels", "Tokenizer", "Tokens", "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
 ]

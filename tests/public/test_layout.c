@@ -149,6 +149,18 @@ FIELD(gpuserve_tokenize_options, no_special, 4);
 FIELD(gpuserve_tokenize_options, max_tokens, 8);
 FIELD(gpuserve_tokenize_options, truncation, 12);
 
+SIZE(gpuserve_tokenizer_input, 40);
+FIELD(gpuserve_tokenizer_input, text, 8);
+FIELD(gpuserve_tokenizer_input, size, 16);
+FIELD(gpuserve_tokenizer_input, pair, 24);
+FIELD(gpuserve_tokenizer_input, pair_size, 32);
+
+SIZE(gpuserve_tokenizer_output, 40);
+FIELD(gpuserve_tokenizer_output, capacity, 8);
+FIELD(gpuserve_tokenizer_output, ids, 16);
+FIELD(gpuserve_tokenizer_output, type_ids, 24);
+FIELD(gpuserve_tokenizer_output, spans, 32);
+
 SIZE(gpuserve_item, 32);
 FIELD(gpuserve_item, status, 0);
 FIELD(gpuserve_item, n_tokens, 4);
