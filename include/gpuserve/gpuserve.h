@@ -29,6 +29,7 @@
 #define GPUSERVE_GPUSERVE_H
 #include <gpuserve/compute.h>
 #include <gpuserve/context.h>
+#include <gpuserve/convert.h>
 #include <gpuserve/devices.h>
 #include <gpuserve/model.h>
 #include <gpuserve/retrieval.h>

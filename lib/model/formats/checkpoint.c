@@ -224,3 +224,59 @@ bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *na
             return true;
     return false;
 }
+
+struct listed {
+    struct gsv_tensor tensor;
+    size_t file; /* index of its file */
+};
+
+static int compare_tensors(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+    const int names = strcmp(x->tensor.name, y->tensor.name);
+
+    return names ? names : (x->file > y->file) - (x->file < y->file);
+}
+
+static size_t list_files(const struct gsv_checkpoint *checkpoint, struct listed *all)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < checkpoint->n_files; i++) {
+        const struct gsv_safetensors *file = checkpoint->files[i];
+
+        for (size_t j = 0; j < gsv_safetensors_count(file); j++) {
+            all[n].file = i;
+            if (gsv_safetensors_at(file, j, &all[n].tensor) &&
+                !gsv_safetensors_is_row_scales(file, all[n].tensor.name))
+                n++;
+        }
+    }
+    return n;
+}
+
+gpuserve_status gsv_checkpoint_list(const struct gsv_checkpoint *checkpoint,
+                                    struct gsv_tensor **tensors, size_t *n, gpuserve_error *error)
+{
+    size_t most = 0, listed;
+    struct listed *all;
+
+    *n = 0;
+    for (size_t i = 0; i < checkpoint->n_files; i++)
+        most += gsv_safetensors_count(checkpoint->files[i]);
+    all = gsv_alloc_array(most + 1, sizeof(*all));
+    *tensors = gsv_alloc_array(most + 1, sizeof(**tensors));
+    if (!all || !*tensors) {
+        free(all);
+        free(*tensors);
+        *tensors = NULL;
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a list of %zu tensors", most);
+    }
+    listed = list_files(checkpoint, all);
+    qsort(all, listed, sizeof(*all), compare_tensors);
+    for (size_t i = 0; i < listed; i++)
+        if (i == 0 || strcmp(all[i].tensor.name, all[i - 1].tensor.name) != 0)
+            (*tensors)[(*n)++] = all[i].tensor;
+    free(all);
+    return GPUSERVE_OK;
+}

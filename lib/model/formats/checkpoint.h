@@ -45,6 +45,11 @@ gpuserve_status gsv_fail_unreadable(const struct gsv_dir *dir, const char *folde
 bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
                          struct gsv_tensor *tensor);
 
+/* All tensors, sorted by name, *tensors owned: free(). Of two with one name, the one that
+ * gsv_checkpoint_find() returns. The scales of I8_ROWS are left out. */
+gpuserve_status gsv_checkpoint_list(const struct gsv_checkpoint *checkpoint,
+                                    struct gsv_tensor **tensors, size_t *n, gpuserve_error *error);
+
 /* Reading a tensor's elements [first, first + n), in any chunks:
  *   gsv_tensor_fetch: file --> `raw`, gsv_tensor_raw_bytes() long --> gsv_tensor_floats: float32
  * The raw bytes are the elements as in the file; those of I8_ROWS follow the scales of their rows.
