@@ -150,7 +150,7 @@ static const char *task_name(uint32_t task)
                                           : "token vectors";
 }
 
-/* jansson writes reals by the C locale's rules, whatever the locale. */
+/* jansson writes reals with a point in every locale. */
 static char *report_text(const struct conversion *c)
 {
     const gpuserve_convert_report *r = &c->report;
