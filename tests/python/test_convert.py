@@ -23,6 +23,7 @@ from gpuserve.errors import CancelledError, FormatError, GpuserveError, InvalidE
 
 MODELS = os.path.join(ROOT, "tests/data/models")
 MINILM = "all-MiniLM-L6-v2"
+TOKENIZERS = {"tokenizer.json", "vocab.txt", "sentencepiece.bpe.model", "vocab.json"}
 TEXTS = ["a b c", "1 2 3", "c", "", "a a a a 3"]
 NUMPY = {"F32": "f4", "F16": "f2", "BF16": "u2", "I8": "i1", "I64": "i8", "F8_E4M3": "u1", "F8_E5M2": "u1", "U8": "u1"}
 
@@ -65,6 +66,8 @@ def widened(bits):
 class Directories(Case):
     def copy(self, name, to="model"):
         shutil.copytree(os.path.join(MODELS, name), self.path(to))
+        if not TOKENIZERS.intersection(os.listdir(self.path(to))):    # most test models have none
+            shutil.copy(os.path.join(MODELS, "bert-pairs", "tokenizer.json"), self.path(to))
         return self.path(to)
 
     def out(self, name="out"):
@@ -318,7 +321,7 @@ class Conversions(Directories):
         for name in sorted(os.listdir(MODELS)):
             for dtype in ("float32", "float16", "bfloat16", "int8"):
                 with self.subTest(f"{name} {dtype}"):
-                    source = os.path.join(MODELS, name)
+                    source = self.copy(name, f"{name}-{dtype}")
                     report = convert(source, self.out(name + dtype), dtype)
                     narrow = name in ("bert-f16", "bert-bf16") or name.startswith("st-")
                     self.assertGreater(report.cosine_min, {"float32": 1 - 1e-6, "float16": 0.9999,
@@ -378,9 +381,10 @@ class Conversions(Directories):
         self.assertEqual((stored["compared"], stored["probes"]), ("embeddings", report.n_probes))
         for key in ("cosine_mean", "cosine_min", "bytes_before", "bytes_after"):
             self.assertAlmostEqual(stored[key], getattr(report, key), 6)
-        self.assertEqual(convert(os.path.join(MODELS, "bert-single"), self.out("single"), "bfloat16").compared,
+        single = self.copy("bert-single")
+        self.assertEqual(convert(single, self.out("single"), "bfloat16").compared,
                          "token vectors")
-        self.assertGreater(convert(os.path.join(MODELS, "bert-single"), self.out("scores"), "bfloat16"
+        self.assertGreater(convert(single, self.out("scores"), "bfloat16"
                                    ).score_difference, 0)
 
     def test_weights_that_change_the_vectors_are_measured(self):
@@ -445,7 +449,7 @@ class Atomic(Directories):
         code = ("import resource, sys, gpuserve\n"
                 "resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, resource.RLIM_INFINITY))\n"
                 "try:\n    gpuserve.convert(sys.argv[1], sys.argv[2], 'float16')\n"
-                "except gpuserve.errors.IOError as error:\n    print('refused', error)\n")
+                "except gpuserve.errors.ReadError as error:\n    print('refused', error)\n")
         done = subprocess.run([sys.executable, "-c", code, model(MINILM), self.out()], capture_output=True, text=True,
                               check=False)
         self.assertIn("refused", done.stdout, done.stderr)
@@ -468,7 +472,7 @@ class Atomic(Directories):
         self.nothing_remains()
 
     def test_arguments(self):
-        source = os.path.join(MODELS, "bert")
+        source = self.copy("bert")
         with self.assertRaisesRegex(InvalidError, "tf32"):
             convert(source, self.out(), "tf32")
         with self.assertRaises(NotFoundError):
