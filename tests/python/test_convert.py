@@ -76,8 +76,10 @@ class Directories(Case):
     def nothing_remains(self, *but):
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(but))
 
-    def weights(self, folder, name="model.safetensors"):
-        return os.path.join(folder, name)
+    def weights(self, folder):
+        """Path of the weights; those of int8 have a name that other programs do not read."""
+        int8 = os.path.join(folder, "model.int8.safetensors")
+        return int8 if os.path.exists(int8) else os.path.join(folder, "model.safetensors")
 
     def replace_weights(self, folder, change):
         """Rewrite the weights by change(name, array): (type name, array)."""
@@ -265,6 +267,7 @@ class Types(Directories):
         tensors, _ = read_tensors(self.weights(self.out()))
         shutil.copytree(self.out(), self.out("wide"))
         os.remove(self.weights(self.out("wide")))
+        self.assertNotIn("model.safetensors", os.listdir(self.out()))
         write_tensors(self.weights(self.out("wide")), {
             name: ("F32", array.astype(np.float32) * tensors[name + "_scale"][1][:, None])
             if kind == "I8" else (kind, array)

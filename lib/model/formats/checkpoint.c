@@ -17,7 +17,7 @@
 #define MAX_JSON_BYTES (64u << 20) /* an index of 100,000 tensors has 10 MB */
 #define MAX_JSON_VALUES 1000000u
 #define MAX_JSON_DEPTH 32
-#define MAX_SHARDS 1024
+#define MAX_SHARDS GSV_MAX_WEIGHT_FILES
 
 static gpuserve_status fail_name(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
 {
@@ -110,15 +110,14 @@ static int compare_names(const void *a, const void *b)
 
 /* List the file names of a weight map, sorted. */
 static gpuserve_status list_names(const char **names, const struct gsv_json_value *map,
-                                  gpuserve_error *error)
+                                  const char *index, gpuserve_error *error)
 {
     for (size_t i = 0; i < map->n; i++) {
         names[i] = gsv_json_get_string(map->is.fields[i]);
         if (!names[i])
-            return gsv_fail(
-                error, GPUSERVE_E_FORMAT,
-                "model.safetensors.index.json: weight_map: the file name of '%s' is not a string",
-                map->is.fields[i]->key);
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: weight_map: the file name of '%s' is not a string", index,
+                            map->is.fields[i]->key);
     }
     qsort(names, map->n, sizeof(*names), compare_names);
     return GPUSERVE_OK;
@@ -127,20 +126,20 @@ static gpuserve_status list_names(const char **names, const struct gsv_json_valu
 /* Open each file named in a weight map once. */
 static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
                                   const char *folder, const struct gsv_json_value *map,
-                                  gpuserve_error *error)
+                                  const char *index, gpuserve_error *error)
 {
     const char **names = gsv_alloc_array(map->n, sizeof(*names));
     gpuserve_status st;
 
     if (!names)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = list_names(names, map, error);
+    st = list_names(names, map, index, error);
     for (size_t i = 0; i < map->n && st == GPUSERVE_OK; i++) {
         if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             continue;
         if (checkpoint->n_files == MAX_SHARDS)
-            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                          "model.safetensors.index.json: more than %d files", MAX_SHARDS);
+            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d files", index,
+                          MAX_SHARDS);
         else
             st = add_file(checkpoint, dir, folder, names[i], error);
     }
@@ -149,20 +148,20 @@ static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struc
 }
 
 static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                    const char *folder, gpuserve_error *error)
+                                    const char *folder, const char *name,
+                                    gpuserve_error *error)
 {
     struct gsv_json_value *index;
     const struct gsv_json_value *map;
-    gpuserve_status st = gsv_read_json(&index, dir, folder, "model.safetensors.index.json", error);
+    gpuserve_status st = gsv_read_json(&index, dir, folder, name, error);
 
     if (st != GPUSERVE_OK)
         return st;
     map = gsv_json_member(index, "weight_map");
     if (!gsv_json_is(map, GSV_JSON_OBJECT) || map->n == 0)
-        st = gsv_fail(error, GPUSERVE_E_FORMAT,
-                      "model.safetensors.index.json: weight_map is missing");
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: weight_map is missing", name);
     else
-        st = add_shards(checkpoint, dir, folder, map, error);
+        st = add_shards(checkpoint, dir, folder, map, name, error);
     gsv_json_free(&index);
     return st;
 }
@@ -199,7 +198,11 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     if (gsv_dir_has_in(dir, folder, "model.safetensors"))
         st = add_file(checkpoint, dir, folder, "model.safetensors", error);
     else if (gsv_dir_has_in(dir, folder, "model.safetensors.index.json"))
-        st = open_sharded(checkpoint, dir, folder, error);
+        st = open_sharded(checkpoint, dir, folder, "model.safetensors.index.json", error);
+    else if (gsv_dir_has_in(dir, folder, GSV_INT8_FILE ".safetensors"))
+        st = add_file(checkpoint, dir, folder, GSV_INT8_FILE ".safetensors", error);
+    else if (gsv_dir_has_in(dir, folder, GSV_INT8_FILE ".safetensors.index.json"))
+        st = open_sharded(checkpoint, dir, folder, GSV_INT8_FILE ".safetensors.index.json", error);
     else
         st = fail_no_weights(dir, folder, error);
     if (st != GPUSERVE_OK)

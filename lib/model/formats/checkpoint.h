@@ -27,7 +27,9 @@ gpuserve_status gsv_read_optional_json(struct gsv_json_value **json, const struc
                                        const char *folder, const char *name, gpuserve_error *error);
 
 /* The weights in a folder: model.safetensors, or the files named by
- * model.safetensors.index.json. */
+ * model.safetensors.index.json; without them the same of GSV_INT8_FILE. */
+#define GSV_MAX_WEIGHT_FILES 1024
+
 struct gsv_checkpoint {
     struct gsv_safetensors **files;
     size_t n_files;

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #define CHUNK_ELEMENTS ((size_t)1 << 18)
-#define MAX_FILES 99999
 #define LENGTH_BYTES 8
 #define FILE_NAME_BYTES 64
 
@@ -163,19 +162,25 @@ static gpuserve_status assign_files(struct writer *w)
         output->file = w->n_files;
         used += bytes;
     }
-    if (++w->n_files > MAX_FILES)
+    if (++w->n_files > GSV_MAX_WEIGHT_FILES)
         return gsv_fail(w->error, GPUSERVE_E_TOO_LARGE, "the weights need %zu files, the limit is %d",
-                        w->n_files, MAX_FILES);
+                        w->n_files, GSV_MAX_WEIGHT_FILES);
     qsort(w->outputs, w->n, sizeof(*w->outputs), compare_outputs);
     return GPUSERVE_OK;
+}
+
+static const char *base_name(const struct writer *w)
+{
+    return w->options->type == GSV_TENSOR_I8_ROWS ? GSV_INT8_FILE : "model";
 }
 
 static void file_name(const struct writer *w, size_t file, char name[FILE_NAME_BYTES])
 {
     if (w->n_files == 1)
-        snprintf(name, FILE_NAME_BYTES, "model.safetensors");
+        snprintf(name, FILE_NAME_BYTES, "%s.safetensors", base_name(w));
     else
-        snprintf(name, FILE_NAME_BYTES, "model-%05zu-of-%05zu.safetensors", file + 1, w->n_files);
+        snprintf(name, FILE_NAME_BYTES, "%s-%05zu-of-%05zu.safetensors", base_name(w), file + 1,
+                 w->n_files);
 }
 
 /* --------------------------------------------------------------------------------------- header */
@@ -428,7 +433,7 @@ static gpuserve_status write_file(const struct writer *w, struct output *outputs
 /* The index of a sharded checkpoint, as transformers writes it. */
 static gpuserve_status write_index(const struct writer *w, uint64_t total)
 {
-    static const char index_name[] = "model.safetensors.index.json";
+    char index_name[FILE_NAME_BYTES];
     json_t *map = json_object(), *index = NULL;
     bool is_complete = map != NULL;
     char *text = NULL;
@@ -452,6 +457,7 @@ static gpuserve_status write_index(const struct writer *w, uint64_t total)
     json_decref(index);
     if (!text)
         return gsv_fail(w->error, GPUSERVE_E_NOMEM, "%s: out of memory for the index", w->shown);
+    snprintf(index_name, sizeof(index_name), "%s.safetensors.index.json", base_name(w));
     st = gsv_create_file(&fd, w->to, index_name, w->shown, w->error);
     if (st == GPUSERVE_OK)
         st = gsv_fd_write(fd, text, strlen(text), 0, index_name, w->error);

@@ -63,8 +63,10 @@ bool gsv_safetensors_find(const struct gsv_safetensors *file, const char *name,
 size_t gsv_safetensors_count(const struct gsv_safetensors *file);
 bool gsv_safetensors_at(const struct gsv_safetensors *file, size_t i, struct gsv_tensor *tensor);
 
-/* The int8 format of docs/int8-weights.md: in a file whose metadata "format" is GSV_INT8_FORMAT,
- * each I8 tensor NAME [rows, columns] has a tensor NAME_scale, F32 [rows]. */
+/* The int8 format of docs/converting.md: in a file whose metadata "format" is GSV_INT8_FORMAT,
+ * each I8 tensor NAME [rows, columns] has a tensor NAME_scale, F32 [rows]. Its file name is another
+ * one than model.safetensors: a program that knows only that name must not read codes as values. */
+#define GSV_INT8_FILE "model.int8"
 #define GSV_INT8_FORMAT "gpuserve-int8-rows-1"
 #define GSV_SCALE_SUFFIX "_scale"
 #define GSV_TENSOR_NAME_BYTES 512 /* of the name of an int8 tensor's scales */
