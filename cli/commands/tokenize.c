@@ -46,8 +46,7 @@ static int tokenize(gpuserve_tokenizer *tokenizer, const struct cli_input *input
         output.ids = tokens->ids;
         output.type_ids = tokens->type_ids;
         output.spans = tokens->spans;
-        status =
-            gpuserve_tokenizer_encode(tokenizer, &texts, &output, &tokens->n, options, &error);
+        status = gpuserve_tokenizer_encode(tokenizer, &texts, &output, &tokens->n, options, &error);
         if (status == GPUSERVE_OK)
             return CLI_OK;
         if (status != GPUSERVE_E_TOO_LARGE || tokens->n <= tokens->capacity)

@@ -19,14 +19,12 @@ static const struct cli_choice dtypes[] = { { "fp32", GPUSERVE_DTYPE_FLOAT32 },
                                             { "float16", GPUSERVE_DTYPE_FLOAT16 },
                                             { "bfloat16", GPUSERVE_DTYPE_BFLOAT16 },
                                             { 0 } };
-static const struct cli_choice weight_dtypes[] = { { "float32", GPUSERVE_DTYPE_FLOAT32 },
-                                                   { "float16", GPUSERVE_DTYPE_FLOAT16 },
-                                                   { "bfloat16", GPUSERVE_DTYPE_BFLOAT16 },
-                                                   { "int8", GPUSERVE_DTYPE_INT8 },
-                                                   { "fp32", GPUSERVE_DTYPE_FLOAT32 },
-                                                   { "fp16", GPUSERVE_DTYPE_FLOAT16 },
-                                                   { "bf16", GPUSERVE_DTYPE_BFLOAT16 },
-                                                   { 0 } };
+static const struct cli_choice weight_dtypes[] = {
+    { "float32", GPUSERVE_DTYPE_FLOAT32 },   { "float16", GPUSERVE_DTYPE_FLOAT16 },
+    { "bfloat16", GPUSERVE_DTYPE_BFLOAT16 }, { "int8", GPUSERVE_DTYPE_INT8 },
+    { "fp32", GPUSERVE_DTYPE_FLOAT32 },      { "fp16", GPUSERVE_DTYPE_FLOAT16 },
+    { "bf16", GPUSERVE_DTYPE_BFLOAT16 },     { 0 }
+};
 static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "mean", GPUSERVE_POOLING_MEAN },
                                               { "max", GPUSERVE_POOLING_MAX },

@@ -102,15 +102,26 @@ gpuserve_tokenizer_encode(gpuserve_tokenizer *tokenizer, const gpuserve_tokenize
                           const gpuserve_tokenizer_output *output, size_t *n_tokens,
                           const gpuserve_tokenize_options *options, gpuserve_error *error);
 
-/** Decode token ids to text: the contract of gpuserve_detokenize(). Thread-safety: safe.
- *  Since: 0.1 */
+/**
+ * Decode token ids to text with the tokenizer's decoder.
+ *
+ * @param skip_special  1: skip special tokens.
+ * @return as gpuserve_context_metrics(); GPUSERVE_E_INVALID for an id outside the vocabulary
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_decode(gpuserve_tokenizer *tokenizer, const int32_t *ids, size_t n_ids,
                           int32_t skip_special, char *text, size_t capacity, size_t *size,
                           gpuserve_error *error);
 
-/** A token as written in the vocabulary: the contract of gpuserve_token_text(). Thread-safety: safe.
- *  Since: 0.1 */
+/**
+ * A token as written in the vocabulary, with its markers, as from gpuserve_token_text().
+ *
+ * @return as gpuserve_tokenizer_decode(); GPUSERVE_E_INVALID also for an id without a token
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_token_text(gpuserve_tokenizer *tokenizer, int32_t id, char *text,
                               size_t capacity, size_t *size, gpuserve_error *error);

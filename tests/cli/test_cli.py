@@ -8,7 +8,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 import time
 
 from common import (Case, INSTRUMENTED, ORACLE, PATIENCE, PROGRAM, ROOT, environment, lines, main, model, npy,
@@ -65,48 +64,6 @@ class Tokenize(Case):
         long = " ".join(["word"] * 5000)
         self.assertEqual(len(lines(self.works("tokenize", "-m", model(SPLADE), "--no-special",
                                               stdin=long).out)[0]["ids"]), 5000)
-
-
-class TokenizeWithoutModel(Case):
-    """Directories that have tokenizer files only."""
-
-    def directory(self, *names, source):
-        made = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, made)
-        for name in names:
-            shutil.copy(os.path.join(source, name), made)
-        return made
-
-    def test_tokenizer_json_alone(self):
-        only = self.directory("tokenizer.json", source=model(MINILM))
-        tensors = safetensors(os.path.join(ORACLE, "tokens", "minilm-wordpiece.safetensors"))
-        found = lines(self.works("tokenize", "-m", only, "--input", TEXTS).out)
-        ids, offsets = tensors["ids"][1], tensors["offsets"][1]
-        self.assertEqual(len(found), len(offsets) - 1)
-        for row, one in enumerate(found):
-            self.assertEqual(one["ids"], list(ids[offsets[row]:offsets[row + 1]]), row)
-
-    def test_vocab_txt_with_its_configuration(self):
-        source = os.path.join(ROOT, "tests/data/tokenizers/cased")
-        only = self.directory("vocab.txt", "tokenizer_config.json", source=source)
-        with open(os.path.join(source, "expected.json"), encoding="utf-8") as file:
-            rows = [row for row in json.load(file) if not row["lower"]]
-        single = [row for row in rows if row["pair"] is None]
-        found = lines(self.works("tokenize", "-m", only, "--input-format", "jsonl", "--input", "-",
-                                 stdin="".join(json.dumps({"text": row["text"]}) + "\n"
-                                               for row in single)).out)
-        self.assertEqual([one["ids"] for one in found], [row["ids"] for row in single])
-
-    def test_pairs(self):
-        only = self.directory("tokenizer.json", source=model(MINILM))
-        done = self.works("tokenize", "-m", only, "--pairs", "--spans", "--input-format", "jsonl", "--input", "-",
-                          stdin='{"text": "a cat", "pair": "a dog"}\n')
-        self.assertEqual(lines(done.out), [{
-            "ids": [101, 1037, 4937, 102, 1037, 3899, 102], "type_ids": [0, 0, 0, 0, 1, 1, 1],
-            "spans": [[0, 0], [0, 1], [2, 5], [0, 0], [0, 1], [2, 5], [0, 0]]}])
-
-    def test_a_directory_without_a_tokenizer(self):
-        self.fails(1, "neither tokenizer.json nor vocab.txt", "tokenize", "-m", self.directory(source="/"), "x")
 
 
 class Embed(Case):

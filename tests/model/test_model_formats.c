@@ -107,8 +107,8 @@ Test(model_formats, values_between_codes_go_to_the_nearest_and_ties_to_even)
 
 Test(model_formats, int8_rows_are_symmetric_and_use_the_whole_range)
 {
-    const float from[12] = { 1.0f, -2.0f, 0.5f, 127.0f, 0.0f, 0.0f, 0.0f, 0.0f,
-                             -1e-30f, 1e30f, 0.0f, -1e30f };
+    const float from[12] = { 1.0f, -2.0f, 0.5f,    127.0f, 0.0f, 0.0f,
+                             0.0f, 0.0f,  -1e-30f, 1e30f,  0.0f, -1e30f };
     signed char codes[12];
     float scales[3];
 
@@ -133,8 +133,8 @@ static void write_source(const char *folder)
     char path[256], header[256];
     const int length =
         snprintf(header, sizeof(header),
-                 "{\"m.weight\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", ROWS,
-                 COLUMNS, ROWS * COLUMNS * 4);
+                 "{\"m.weight\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}",
+                 ROWS, COLUMNS, ROWS * COLUMNS * 4);
     const uint64_t size = (uint64_t)length;
     FILE *file;
 
@@ -157,7 +157,8 @@ static void open_weights(struct gsv_checkpoint *checkpoint, const char *folder)
     struct gsv_dir *dir;
 
     cr_assert_eq(gsv_dir_open(&dir, folder, &error), GPUSERVE_OK);
-    cr_assert_eq(gsv_checkpoint_open(checkpoint, dir, "", &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_checkpoint_open(checkpoint, dir, "", &error), GPUSERVE_OK, "%s",
+                 error.message);
     gsv_dir_close(&dir);
 }
 

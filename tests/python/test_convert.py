@@ -10,14 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import gpuserve
-from common import PROGRAM, ROOT, Case, environment, gpuserve as run_program, main, model
+from common import ROOT, Case, main, model
 from gpuserve import Model, convert
 from gpuserve.errors import CancelledError, FormatError, GpuserveError, InvalidError, NotFoundError, UnsupportedError
 
@@ -485,45 +484,6 @@ class Atomic(Directories):
         with gpuserve.Context() as context:
             convert(source, self.out(), "float16", context=context)
             self.assertEqual(context.models(), [])
-
-
-class Program(Directories):
-    def test_the_command(self):
-        source = os.path.join(MODELS, "st-dense")
-        done = self.works("convert", source, self.out(), "--dtype", "int8", "--json")
-        facts = json.loads(done.out)
-        with open(os.path.join(self.out(), "gpuserve-convert.json"), encoding="utf-8") as file:
-            stored = json.load(file)
-        self.assertEqual({key: facts[key] for key in ("dtype", "cosine_min", "bytes_after")},
-                         {key: stored[key] for key in ("dtype", "cosine_min", "bytes_after")} | {
-                             "cosine_min": facts["cosine_min"]})
-        self.fails(1, "the output exists", "convert", source, self.out(), "--dtype", "float16")
-        text = self.works("convert", source, self.out(), "--dtype", "float16", "--force").out
-        for word in ("cosine_mean", "cosine_min", "bytes_before", "bytes_after", "seconds"):
-            self.assertIn(word, text)
-        self.fails(2, "--dtype is missing", "convert", source, self.out("x"))
-        self.fails(2, "convert needs a model and an output", "convert", source, "--dtype", "int8")
-        self.fails(2, "tf32", "convert", source, self.out("x"), "--dtype", "tf32")
-        self.assertIn("--max-shard-size", run_program("convert", "--help").out)
-
-    def test_a_signal_leaves_nothing(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            for delay in (0.0, 0.1, 0.3):
-                child = subprocess.Popen([PROGRAM, "convert", model(MINILM), self.out(), "--dtype", "bfloat16"],
-                                         env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-                until = time.monotonic() + 60
-                while not os.listdir(self.folder) and child.poll() is None and time.monotonic() < until:
-                    time.sleep(0.001)
-                time.sleep(delay)
-                child.send_signal(number)
-                child.stderr.read()
-                child.stderr.close()
-                code = child.wait()
-                if code == 0:    # it was faster
-                    shutil.rmtree(self.out())
-                else:
-                    self.assertEqual(code, -number)
-                self.nothing_remains()
 
     def test_ctrl_c_in_python_leaves_nothing(self):
         def interrupt(stage, _done, _total):

@@ -138,8 +138,7 @@ static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struc
         if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             continue;
         if (checkpoint->n_files == MAX_SHARDS)
-            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d files", index,
-                          MAX_SHARDS);
+            st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d files", index, MAX_SHARDS);
         else
             st = add_file(checkpoint, dir, folder, names[i], error);
     }
@@ -148,8 +147,7 @@ static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struc
 }
 
 static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
-                                    const char *folder, const char *name,
-                                    gpuserve_error *error)
+                                    const char *folder, const char *name, gpuserve_error *error)
 {
     struct gsv_json_value *index;
     const struct gsv_json_value *map;

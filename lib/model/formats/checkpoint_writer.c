@@ -26,7 +26,7 @@
 #define FILE_NAME_BYTES 64
 
 /* One tensor to write. */
-struct output {
+struct output_tensor {
     const struct gsv_tensor *from;
     enum gsv_tensor_type type; /* OTHER: the bytes as they are */
     uint64_t bytes;            /* of the elements */
@@ -37,12 +37,12 @@ struct output {
 };
 
 /* A conversion in progress. */
-struct writer {
+struct checkpoint_writer {
     const struct gsv_write_options *options;
     int to;
     const char *shown;
     gpuserve_error *error;
-    struct output *outputs;
+    struct output_tensor *outputs;
     size_t n, n_files;
     unsigned char *raw, *made; /* file bytes of a chunk, and the bytes to write */
     float *floats;
@@ -107,7 +107,7 @@ static bool is_quantized(const struct gsv_tensor *from)
            strlen(from->name) + strlen(GSV_SCALE_SUFFIX) < GSV_TENSOR_NAME_BYTES;
 }
 
-static void plan_output(struct output *output, const struct gsv_tensor *from,
+static void plan_output(struct output_tensor *output, const struct gsv_tensor *from,
                         enum gsv_tensor_type wanted)
 {
     output->from = from;
@@ -133,7 +133,7 @@ static void plan_output(struct output *output, const struct gsv_tensor *from,
  * files. */
 static int compare_outputs(const void *a, const void *b)
 {
-    const struct output *x = a, *y = b;
+    const struct output_tensor *x = a, *y = b;
 
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
@@ -143,18 +143,18 @@ static int compare_outputs(const void *a, const void *b)
 }
 
 /* Distribute the outputs over files in the order of names. */
-static gpuserve_status assign_files(struct writer *w)
+static gpuserve_status assign_files(struct checkpoint_writer *w)
 {
     uint64_t used = 0;
 
     for (size_t i = 0; i < w->n; i++) {
-        struct output *output = &w->outputs[i];
+        struct output_tensor *output = &w->outputs[i];
         const uint64_t bytes = output->bytes + output->scale_bytes;
 
         if (output->from->rank > GSV_TENSOR_MAX_RANK)
             return gsv_fail(w->error, GPUSERVE_E_UNSUPPORTED,
-                            "tensor '%s' has rank %" PRIu64 ", the limit is %d",
-                            output->from->name, output->from->rank, GSV_TENSOR_MAX_RANK);
+                            "tensor '%s' has rank %" PRIu64 ", the limit is %d", output->from->name,
+                            output->from->rank, GSV_TENSOR_MAX_RANK);
         if (used > 0 && used + bytes > w->options->max_file_bytes) {
             w->n_files++;
             used = 0;
@@ -163,18 +163,19 @@ static gpuserve_status assign_files(struct writer *w)
         used += bytes;
     }
     if (++w->n_files > GSV_MAX_WEIGHT_FILES)
-        return gsv_fail(w->error, GPUSERVE_E_TOO_LARGE, "the weights need %zu files, the limit is %d",
-                        w->n_files, GSV_MAX_WEIGHT_FILES);
+        return gsv_fail(w->error, GPUSERVE_E_TOO_LARGE,
+                        "the weights need %zu files, the limit is %d", w->n_files,
+                        GSV_MAX_WEIGHT_FILES);
     qsort(w->outputs, w->n, sizeof(*w->outputs), compare_outputs);
     return GPUSERVE_OK;
 }
 
-static const char *base_name(const struct writer *w)
+static const char *base_name(const struct checkpoint_writer *w)
 {
     return w->options->type == GSV_TENSOR_I8_ROWS ? GSV_INT8_FILE : "model";
 }
 
-static void file_name(const struct writer *w, size_t file, char name[FILE_NAME_BYTES])
+static void file_name(const struct checkpoint_writer *w, size_t file, char name[FILE_NAME_BYTES])
 {
     if (w->n_files == 1)
         snprintf(name, FILE_NAME_BYTES, "%s.safetensors", base_name(w));
@@ -185,7 +186,7 @@ static void file_name(const struct writer *w, size_t file, char name[FILE_NAME_B
 
 /* --------------------------------------------------------------------------------------- header */
 
-static const char *type_name(const struct output *output)
+static const char *type_name(const struct output_tensor *output)
 {
     switch (output->type) {
     case GSV_TENSOR_F32:
@@ -218,7 +219,7 @@ static json_t *entry(const char *type, const uint64_t *shape, uint64_t rank, uin
 }
 
 /* Add a tensor and, before it, its scales. False if out of memory. */
-static bool add_entry(json_t *header, struct output *output, uint64_t *used)
+static bool add_entry(json_t *header, struct output_tensor *output, uint64_t *used)
 {
     const struct gsv_tensor *from = output->from;
 
@@ -234,14 +235,14 @@ static bool add_entry(json_t *header, struct output *output, uint64_t *used)
     }
     output->at = *used;
     *used += output->bytes;
-    return json_object_set_new(header, from->name,
-                               entry(type_name(output), from->shape, from->rank, output->at,
-                                     output->bytes)) == 0;
+    return json_object_set_new(
+               header, from->name,
+               entry(type_name(output), from->shape, from->rank, output->at, output->bytes)) == 0;
 }
 
 /* Write the length and the header of a file, padded so that the tensors are aligned. */
-static gpuserve_status put_header(const struct writer *w, int fd, const char *name, json_t *header,
-                                  uint64_t *begin)
+static gpuserve_status put_header(const struct checkpoint_writer *w, int fd, const char *name,
+                                  json_t *header, uint64_t *begin)
 {
     char *text = json_dumps(header, JSON_COMPACT | JSON_ENSURE_ASCII);
     const size_t length = text ? strlen(text) : 0, padded = gsv_round_up(length, LENGTH_BYTES);
@@ -262,11 +263,10 @@ static gpuserve_status put_header(const struct writer *w, int fd, const char *na
     return st;
 }
 
-static gpuserve_status write_header(const struct writer *w, int fd, const char *name,
-                                    struct output *outputs, size_t n, uint64_t *begin)
+static gpuserve_status write_header(const struct checkpoint_writer *w, int fd, const char *name,
+                                    struct output_tensor *outputs, size_t n, uint64_t *begin)
 {
-    const char *const format =
-        w->options->type == GSV_TENSOR_I8_ROWS ? GSV_INT8_FORMAT : "pt";
+    const char *const format = w->options->type == GSV_TENSOR_I8_ROWS ? GSV_INT8_FORMAT : "pt";
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", format);
     uint64_t used = 0;
     bool is_complete = header != NULL;
@@ -274,23 +274,25 @@ static gpuserve_status write_header(const struct writer *w, int fd, const char *
 
     for (size_t i = 0; i < n && is_complete; i++)
         is_complete = add_entry(header, &outputs[i], &used);
-    st = is_complete ? put_header(w, fd, name, header, begin)
-                     : gsv_fail(w->error, GPUSERVE_E_NOMEM, "%s: out of memory for the header", name);
+    st = is_complete
+             ? put_header(w, fd, name, header, begin)
+             : gsv_fail(w->error, GPUSERVE_E_NOMEM, "%s: out of memory for the header", name);
     json_decref(header);
     return st;
 }
 
 /* -------------------------------------------------------------------------------------- tensors */
 
-static gpuserve_status tell(const struct writer *w, uint64_t bytes)
+static gpuserve_status tell(const struct checkpoint_writer *w, uint64_t bytes)
 {
     if (!w->options->progress || w->options->progress(w->options->progress_user, bytes) == 0)
         return GPUSERVE_OK;
-    return gsv_fail(w->error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the conversion");
+    return gsv_fail(w->error, GPUSERVE_E_CANCELLED,
+                    "the progress callback cancelled the conversion");
 }
 
-static gpuserve_status fail_value(const struct writer *w, const struct output *output, uint64_t at,
-                                  float value)
+static gpuserve_status fail_value(const struct checkpoint_writer *w,
+                                  const struct output_tensor *output, uint64_t at, float value)
 {
     const struct gsv_tensor *from = output->from;
     gpuserve_status st;
@@ -310,8 +312,8 @@ static gpuserve_status fail_value(const struct writer *w, const struct output *o
                     output->type == GSV_TENSOR_F16 ? "bfloat16" : "float32");
 }
 
-static gpuserve_status check_values(const struct writer *w, const struct output *output,
-                                    uint64_t first, size_t n)
+static gpuserve_status check_values(const struct checkpoint_writer *w,
+                                    const struct output_tensor *output, uint64_t first, size_t n)
 {
     size_t good = gsv_floats_finite(w->floats, n);
 
@@ -323,7 +325,8 @@ static gpuserve_status check_values(const struct writer *w, const struct output 
 }
 
 /* Convert w->floats to the bytes to write: w->made, or the floats themselves. */
-static const void *convert(const struct writer *w, const struct output *output, size_t n)
+static const void *convert(const struct checkpoint_writer *w, const struct output_tensor *output,
+                           size_t n)
 {
     if (output->type == GSV_TENSOR_F16)
         gsv_floats_to_f16(w->made, w->floats, n);
@@ -335,9 +338,9 @@ static const void *convert(const struct writer *w, const struct output *output, 
 }
 
 /* Write the rows of w->floats as codes and scales. */
-static gpuserve_status write_rows(const struct writer *w, int fd, const char *name,
-                                  const struct output *output, uint64_t begin, uint64_t first,
-                                  size_t n)
+static gpuserve_status write_rows(const struct checkpoint_writer *w, int fd, const char *name,
+                                  const struct output_tensor *output, uint64_t begin,
+                                  uint64_t first, size_t n)
 {
     const size_t columns = (size_t)output->from->shape[1], rows = n / columns;
     float *const scales = (float *)(void *)w->raw; /* the file's bytes are not needed any more */
@@ -352,9 +355,9 @@ static gpuserve_status write_rows(const struct writer *w, int fd, const char *na
                : st;
 }
 
-static gpuserve_status write_chunk(const struct writer *w, int fd, const char *name,
-                                   const struct output *output, uint64_t begin, uint64_t first,
-                                   size_t n)
+static gpuserve_status write_chunk(const struct checkpoint_writer *w, int fd, const char *name,
+                                   const struct output_tensor *output, uint64_t begin,
+                                   uint64_t first, size_t n)
 {
     const struct gsv_tensor *from = output->from;
     const size_t element = gsv_tensor_element_size(output->type);
@@ -373,8 +376,8 @@ static gpuserve_status write_chunk(const struct writer *w, int fd, const char *n
 }
 
 /* Copy the bytes of a tensor that is no weight, such as position ids. */
-static gpuserve_status copy_tensor(const struct writer *w, int fd, const char *name,
-                                   const struct output *output, uint64_t begin)
+static gpuserve_status copy_tensor(const struct checkpoint_writer *w, int fd, const char *name,
+                                   const struct output_tensor *output, uint64_t begin)
 {
     const struct gsv_tensor *from = output->from;
     gpuserve_status st = GPUSERVE_OK;
@@ -394,8 +397,8 @@ static gpuserve_status copy_tensor(const struct writer *w, int fd, const char *n
     return st;
 }
 
-static gpuserve_status write_tensor(const struct writer *w, int fd, const char *name,
-                                    const struct output *output, uint64_t begin)
+static gpuserve_status write_tensor(const struct checkpoint_writer *w, int fd, const char *name,
+                                    const struct output_tensor *output, uint64_t begin)
 {
     const struct gsv_tensor *from = output->from;
     size_t chunk = CHUNK_ELEMENTS;
@@ -413,7 +416,8 @@ static gpuserve_status write_tensor(const struct writer *w, int fd, const char *
     return st;
 }
 
-static gpuserve_status write_file(const struct writer *w, struct output *outputs, size_t n)
+static gpuserve_status write_file(const struct checkpoint_writer *w, struct output_tensor *outputs,
+                                  size_t n)
 {
     char name[FILE_NAME_BYTES], path[GSV_FILE_NAME_BYTES + FILE_NAME_BYTES];
     uint64_t begin = 0;
@@ -431,7 +435,7 @@ static gpuserve_status write_file(const struct writer *w, struct output *outputs
 }
 
 /* The index of a sharded checkpoint, as transformers writes it. */
-static gpuserve_status write_index(const struct writer *w, uint64_t total)
+static gpuserve_status write_index(const struct checkpoint_writer *w, uint64_t total)
 {
     char index_name[FILE_NAME_BYTES];
     json_t *map = json_object(), *index = NULL;
@@ -441,7 +445,7 @@ static gpuserve_status write_index(const struct writer *w, uint64_t total)
     gpuserve_status st;
 
     for (size_t i = 0; i < w->n; i++) {
-        const struct output *output = &w->outputs[i];
+        const struct output_tensor *output = &w->outputs[i];
         char name[FILE_NAME_BYTES], scales[GSV_TENSOR_NAME_BYTES];
 
         file_name(w, output->file, name);
@@ -451,8 +455,8 @@ static gpuserve_status write_index(const struct writer *w, uint64_t total)
         snprintf(scales, sizeof(scales), "%s" GSV_SCALE_SUFFIX, output->from->name);
         is_complete &= json_object_set_new(map, scales, json_string(name)) == 0;
     }
-    index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map",
-                      map);
+    index =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
     text = index && is_complete ? json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(index);
     if (!text)
@@ -467,7 +471,7 @@ static gpuserve_status write_index(const struct writer *w, uint64_t total)
 
 /* ----------------------------------------------------------------------------------- checkpoint */
 
-static gpuserve_status write_files(struct writer *w, struct gsv_write_facts *facts)
+static gpuserve_status write_files(struct checkpoint_writer *w, struct gsv_write_facts *facts)
 {
     uint64_t total = 0;
     gpuserve_status st = assign_files(w);
@@ -492,7 +496,8 @@ static gpuserve_status write_files(struct writer *w, struct gsv_write_facts *fac
     return st;
 }
 
-static gpuserve_status alloc_writer(struct writer *w, const struct gsv_tensor *tensors, size_t n)
+static gpuserve_status alloc_writer(struct checkpoint_writer *w, const struct gsv_tensor *tensors,
+                                    size_t n)
 {
     w->outputs = gsv_alloc_array(n, sizeof(*w->outputs));
     w->raw = gsv_alloc_mapped(CHUNK_ELEMENTS * GSV_MAX_RAW_BYTES);
@@ -511,7 +516,7 @@ gpuserve_status gsv_checkpoint_write(const struct gsv_checkpoint *from, int to, 
                                      const struct gsv_write_options *options,
                                      struct gsv_write_facts *facts, gpuserve_error *error)
 {
-    struct writer w = { .options = options, .to = to, .shown = shown, .error = error };
+    struct checkpoint_writer w = { .options = options, .to = to, .shown = shown, .error = error };
     struct gsv_tensor *tensors;
     size_t n;
     gpuserve_status st = gsv_checkpoint_list(from, &tensors, &n, error);

@@ -29,9 +29,9 @@ struct gsv_write_facts {
 /* Write the floating-point tensors as options->type, and tensors of other types as they are, to
  * model.safetensors or model-00001-of-0000N.safetensors with an index, in the directory `to`; for
  * I8_ROWS the names begin with GSV_INT8_FILE.
- * `shown` is that directory in messages. A value outside the range of the type, NaN and infinity are
- * GPUSERVE_E_FORMAT with the tensor's name. Files that exist already are an error. On failure files
- * may be left. Adds to *facts. */
+ * `shown` is that directory in messages. A value outside the range of the type, NaN and infinity
+ * are GPUSERVE_E_FORMAT with the tensor's name. Files that exist already are an error. On failure
+ * files may be left. Adds to *facts. */
 gpuserve_status gsv_checkpoint_write(const struct gsv_checkpoint *from, int to, const char *shown,
                                      const struct gsv_write_options *options,
                                      struct gsv_write_facts *facts, gpuserve_error *error);

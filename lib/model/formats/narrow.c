@@ -80,8 +80,7 @@ void gsv_floats_to_rows(signed char *codes, float *scales, const float *from, si
         for (size_t i = 0; i < columns; i++) {
             const float code = rintf(row[i] / scale);
 
-            codes[r * columns + i] =
-                (signed char)fmaxf(-INT8_MAX_CODE, fminf(INT8_MAX_CODE, code));
+            codes[r * columns + i] = (signed char)fmaxf(-INT8_MAX_CODE, fminf(INT8_MAX_CODE, code));
         }
     }
 }

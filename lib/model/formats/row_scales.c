@@ -14,9 +14,10 @@
 /* Endings of tensors that hold another method's scales, zero points or packed weights: block-scaled
  * FP8, compressed-tensors, bitsandbytes, GPTQ and AWQ. */
 static const char *const foreign_endings[] = {
-    ".weight_scale_inv",    ".weight_scale",    ".weight_scale_2",   ".scale_weight",
-    ".input_scale",         ".weight_packed",   ".weight_zero_point", ".weight.absmax",
-    ".weight.quant_map",    ".weight.quant_state", ".qweight",        ".qzeros",
+    ".weight_scale_inv",    ".weight_scale",  ".weight_scale_2",
+    ".scale_weight",        ".input_scale",   ".weight_packed",
+    ".weight_zero_point",   ".weight.absmax", ".weight.quant_map",
+    ".weight.quant_state",  ".qweight",       ".qzeros",
     ".weight_global_scale", ".SCB",
 };
 

@@ -44,16 +44,16 @@ static const struct {
     enum gsv_tensor_type type;
     unsigned bits;
 } types[] = {
-    { "F32", GSV_TENSOR_F32, 32 },      { "F16", GSV_TENSOR_F16, 16 },
-    { "BF16", GSV_TENSOR_BF16, 16 },    { "F64", GSV_TENSOR_F64, 64 },
-    { "I64", GSV_TENSOR_OTHER, 64 },    { "U64", GSV_TENSOR_OTHER, 64 },
-    { "I32", GSV_TENSOR_OTHER, 32 },    { "U32", GSV_TENSOR_OTHER, 32 },
-    { "I16", GSV_TENSOR_OTHER, 16 },    { "U16", GSV_TENSOR_OTHER, 16 },
-    { "I8", GSV_TENSOR_OTHER, 8 },      { "U8", GSV_TENSOR_OTHER, 8 },
-    { "BOOL", GSV_TENSOR_OTHER, 8 },    { "C64", GSV_TENSOR_OTHER, 64 },
+    { "F32", GSV_TENSOR_F32, 32 },        { "F16", GSV_TENSOR_F16, 16 },
+    { "BF16", GSV_TENSOR_BF16, 16 },      { "F64", GSV_TENSOR_F64, 64 },
+    { "I64", GSV_TENSOR_OTHER, 64 },      { "U64", GSV_TENSOR_OTHER, 64 },
+    { "I32", GSV_TENSOR_OTHER, 32 },      { "U32", GSV_TENSOR_OTHER, 32 },
+    { "I16", GSV_TENSOR_OTHER, 16 },      { "U16", GSV_TENSOR_OTHER, 16 },
+    { "I8", GSV_TENSOR_OTHER, 8 },        { "U8", GSV_TENSOR_OTHER, 8 },
+    { "BOOL", GSV_TENSOR_OTHER, 8 },      { "C64", GSV_TENSOR_OTHER, 64 },
     { "F8_E5M2", GSV_TENSOR_F8_E5M2, 8 }, { "F8_E4M3", GSV_TENSOR_F8_E4M3, 8 },
-    { "F8_E8M0", GSV_TENSOR_OTHER, 8 }, { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
-    { "F6_E3M2", GSV_TENSOR_OTHER, 6 }, { "F4", GSV_TENSOR_OTHER, 4 },
+    { "F8_E8M0", GSV_TENSOR_OTHER, 8 },   { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
+    { "F6_E3M2", GSV_TENSOR_OTHER, 6 },   { "F4", GSV_TENSOR_OTHER, 4 },
 };
 
 static int type_index(const char *name)

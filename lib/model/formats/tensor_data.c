@@ -67,8 +67,7 @@ static void floats_from_rows(const struct gsv_tensor *tensor, uint64_t first, si
                              const void *raw, float *to)
 {
     const struct rows rows = rows_of(tensor, first, n);
-    const signed char *codes =
-        (const signed char *)raw + (size_t)rows.n * sizeof(float);
+    const signed char *codes = (const signed char *)raw + (size_t)rows.n * sizeof(float);
     uint64_t column = rows.at;
 
     for (size_t i = 0, row = 0; i < n; row++, column = 0) {

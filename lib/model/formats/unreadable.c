@@ -19,7 +19,7 @@ static const struct foreign {
 #define ORIGINAL "take the PyTorch model that was exported: model.safetensors of its repository"
 #define TRANSFORMERS(option)                                                                  \
     "take a revision with model.safetensors, or convert once with transformers 4: python -c " \
-    "\"from transformers import AutoModel; AutoModel.from_pretrained('DIR', " option         \
+    "\"from transformers import AutoModel; AutoModel.from_pretrained('DIR', " option          \
     "=True).save_pretrained('OUT')\""
     { ".onnx", "ONNX", ORIGINAL },
     { "onnx", "ONNX", ORIGINAL },
@@ -47,8 +47,7 @@ static const struct foreign *format_of(const char *name)
         const char *const ending = foreign[i].ending;
         const size_t m = strlen(ending);
 
-        if (*ending == '.' ? n > m && strcmp(name + n - m, ending) == 0
-                           : strcmp(name, ending) == 0)
+        if (*ending == '.' ? n > m && strcmp(name + n - m, ending) == 0 : strcmp(name, ending) == 0)
             return &foreign[i];
     }
     return NULL;

@@ -88,12 +88,14 @@ static gpuserve_status run_vectors(struct gsv_probe_results *results, gpuserve_m
     results->task = choose_task(model, &columns, error);
     rows = results->task == GPUSERVE_TASK_TOKEN_VECTORS ? probes->n_tokens : probes->n;
     if (!gsv_mul_size(rows, columns, &rows))
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the vectors of the probe texts are too large");
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "the vectors of the probe texts are too large");
     job = job_of(probes, results->task);
     results->vectors = gsv_alloc_array(rows, sizeof(float));
     results->offsets = gsv_alloc_array(probes->n + 1, sizeof(*results->offsets));
     if (!results->vectors || !results->offsets)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the vectors of the probe texts");
+        return gsv_fail(error, GPUSERVE_E_NOMEM,
+                        "out of memory for the vectors of the probe texts");
     for (size_t i = 0; i <= probes->n; i++)
         results->offsets[i] =
             columns * (results->task == GPUSERVE_TASK_TOKEN_VECTORS ? probes->offsets[i] : i);
@@ -175,9 +177,8 @@ gpuserve_status gsv_probe_results_compare(const struct gsv_probe_results *a,
         return gsv_fail(error, GPUSERVE_E_INTERNAL, "the converted model has another shape");
     for (size_t i = 0; i < a->n; i++) {
         const size_t begin = a->offsets[i];
-        const double cosine =
-            (double)gsv_vector_cosine(a->vectors + begin, b->vectors + begin,
-                                      a->offsets[i + 1] - begin);
+        const double cosine = (double)gsv_vector_cosine(a->vectors + begin, b->vectors + begin,
+                                                        a->offsets[i + 1] - begin);
 
         sum += cosine;
         min = fmin(min, cosine);

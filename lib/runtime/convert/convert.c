@@ -155,9 +155,9 @@ static char *report_text(const struct conversion *c)
 {
     const gpuserve_convert_report *r = &c->report;
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "format", "gpuserve-convert-1",
-        "dtype", gsv_dtype_name(r->dtype), "compared", task_name(r->task), "probes",
-        (int)r->n_probes, "cosine_mean", r->cosine_mean, "cosine_min", r->cosine_min,
+        "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "format",
+        "gpuserve-convert-1", "dtype", gsv_dtype_name(r->dtype), "compared", task_name(r->task),
+        "probes", (int)r->n_probes, "cosine_mean", r->cosine_mean, "cosine_min", r->cosine_min,
         "score_difference", r->score_difference, "bytes_before", (json_int_t)r->bytes_before,
         "bytes_after", (json_int_t)r->bytes_after, "tensors", (json_int_t)r->n_tensors,
         "tensors_int8", (json_int_t)r->n_quantized, "seconds", r->seconds);
@@ -174,7 +174,8 @@ static gpuserve_status write_report(const struct conversion *c, gpuserve_error *
     gpuserve_status st;
 
     if (!text)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for the report", c->output.path);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for the report",
+                        c->output.path);
     st = gsv_create_file(&fd, c->output.fd, GSV_CONVERT_REPORT_NAME, c->output.path, error);
     if (st == GPUSERVE_OK)
         st = gsv_fd_write(fd, text, strlen(text), 0, c->output.path, error);
@@ -190,8 +191,8 @@ static gpuserve_status convert(struct conversion *c, const char *output, gpuserv
 {
     const uint64_t began = gsv_now_ns();
     struct gsv_probe_results before, after = { 0 };
-    gpuserve_status st = gsv_probe_results_make(&before, c->context, c->input, "convert: input",
-                                                &c->options, error);
+    gpuserve_status st =
+        gsv_probe_results_make(&before, c->context, c->input, "convert: input", &c->options, error);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -210,8 +211,8 @@ static gpuserve_status convert(struct conversion *c, const char *output, gpuserv
     if (st == GPUSERVE_OK)
         st = write_report(c, error);
     if (st == GPUSERVE_OK && count(c, 0) != 0) /* a last chance to cancel */
-        st = gsv_fail(error, GPUSERVE_E_CANCELLED,
-                      "the progress callback cancelled the conversion");
+        st =
+            gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the conversion");
     if (st == GPUSERVE_OK)
         st = gsv_output_end(&c->output, error);
     gsv_probe_results_reset(&before);

@@ -26,7 +26,8 @@
 #define MAX_TRIES 100
 #define MAX_DEPTH 16 /* of a directory to remove */
 
-/* -------------------------------------------------------------------------------------- removing */
+/* -------------------------------------------------------------------------------------- removing
+ */
 
 /* Remove NAME in the directory `at` with everything below; links are removed, not followed. */
 static void remove_tree(int at, const char *name, int depth)
@@ -51,7 +52,8 @@ static void remove_tree(int at, const char *name, int depth)
     unlinkat(at, name, AT_REMOVEDIR);
 }
 
-/* -------------------------------------------------------------------------------------- checking */
+/* -------------------------------------------------------------------------------------- checking
+ */
 
 static bool is_empty(const char *path)
 {
@@ -116,7 +118,8 @@ gpuserve_status gsv_output_check(const char *path, const char *input, bool force
     if (is_empty(path) || has_file(path, "config.json") || has_file(path, "modules.json"))
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_INVALID,
-                    "%s: the directory is not a model's (it has no config.json): not replaced", path);
+                    "%s: the directory is not a model's (it has no config.json): not replaced",
+                    path);
 }
 
 /* ------------------------------------------------------------------------------- begin and end */
@@ -128,8 +131,8 @@ static char *temporary_name(const char *path, int n)
     const char *name = slash ? slash + 1 : path;
     char *made;
 
-    if (asprintf(&made, "%.*s.%s.partial-%d-%d", (int)(name - path), path, name, (int)getpid(),
-                 n) < 0)
+    if (asprintf(&made, "%.*s.%s.partial-%d-%d", (int)(name - path), path, name, (int)getpid(), n) <
+        0)
         return NULL;
     return made;
 }
@@ -169,9 +172,9 @@ gpuserve_status gsv_output_begin(struct gsv_output_dir *output, const char *path
     if (st != GPUSERVE_OK)
         return st;
     output->fd = open(output->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return output->fd >= 0 ? GPUSERVE_OK
-                           : gsv_fail(error, GPUSERVE_E_IO, "%s: %s", output->temporary,
-                                      strerror(errno));
+    return output->fd >= 0
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_IO, "%s: %s", output->temporary, strerror(errno));
 }
 
 static int rename_with(const char *from, const char *to, unsigned flags)
@@ -179,25 +182,25 @@ static int rename_with(const char *from, const char *to, unsigned flags)
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
 }
 
-/* For file systems without renameat2: the old directory moves aside first. */
+/* For file systems without renameat2: the old directory is renamed first. */
 static int replace_in_two_steps(const struct gsv_output_dir *output)
 {
-    char *aside;
+    char *previous;
     int failed;
 
-    if (asprintf(&aside, "%s-old", output->temporary) < 0)
+    if (asprintf(&previous, "%s-old", output->temporary) < 0)
         return -1;
-    failed = rename(output->path, aside) != 0 && errno != ENOENT;
+    failed = rename(output->path, previous) != 0 && errno != ENOENT;
     if (!failed && rename(output->temporary, output->path) != 0) {
         const int cause = errno;
 
         failed = 1;
-        (void)rename(aside, output->path);
+        (void)rename(previous, output->path);
         errno = cause;
     }
     if (!failed)
-        remove_tree(AT_FDCWD, aside, 0);
-    free(aside);
+        remove_tree(AT_FDCWD, previous, 0);
+    free(previous);
     return failed ? -1 : 0;
 }
 
@@ -213,7 +216,8 @@ static int move_into_place(const struct gsv_output_dir *output)
     }
     if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
         return -1;
-    return output->replaces ? replace_in_two_steps(output) : rename(output->temporary, output->path);
+    return output->replaces ? replace_in_two_steps(output)
+                            : rename(output->temporary, output->path);
 }
 
 gpuserve_status gsv_output_end(struct gsv_output_dir *output, gpuserve_error *error)
@@ -242,8 +246,9 @@ gpuserve_status gsv_output_folder(const struct gsv_output_dir *output, const cha
 {
     if (*folder && mkdirat(output->fd, folder, 0777) != 0 && errno != EEXIST)
         return gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", output->path, folder, strerror(errno));
-    *fd = openat(output->fd, *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return *fd >= 0 ? GPUSERVE_OK
-                    : gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", output->path, folder,
-                               strerror(errno));
+    *fd =
+        openat(output->fd, *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return *fd >= 0
+               ? GPUSERVE_OK
+               : gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", output->path, folder, strerror(errno));
 }

@@ -20,10 +20,14 @@
 
 enum { CAPACITY = 512 };
 
-static const char *const files[] = { "tokenizer.json",          "tokenizer_config.json",
-                                     "vocab.txt",               "vocab.json",
-                                     "merges.txt",              "sentencepiece.bpe.model",
-                                     "special_tokens_map.json", "added_tokens.json",
+static const char *const files[] = { "tokenizer.json",
+                                     "tokenizer_config.json",
+                                     "vocab.txt",
+                                     "vocab.json",
+                                     "merges.txt",
+                                     "sentencepiece.bpe.model",
+                                     "special_tokens_map.json",
+                                     "added_tokens.json",
                                      "sentence_bert_config.json" };
 enum { N_FILES = sizeof(files) / sizeof(files[0]) };
 
@@ -97,7 +101,8 @@ static size_t check_rows(gpuserve_tokenizer *tokenizer, const char *path)
     snprintf(name, sizeof(name), "%s/expected.json", path);
     rows = json_load_file(name, 0, NULL);
     cr_assert(rows, "%s", name);
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         const json_t *want = json_object_get(row, "ids");
         gpuserve_error error = GPUSERVE_ERROR_INIT;
         struct tokens tokens;
@@ -109,7 +114,7 @@ static size_t check_rows(gpuserve_tokenizer *tokenizer, const char *path)
                             json_string_value(json_object_get(row, "pair")), NULL, &tokens, &error),
                      GPUSERVE_OK, "%s", error.message);
         cr_assert_eq(tokens.n, json_array_size(want), "%s row %zu", path, i);
-        json_array_foreach (want, j, id)
+        json_array_foreach(want, j, id)
             cr_expect_eq(tokens.ids[j], (int32_t)json_integer_value(id), "%s row %zu", path, i);
         n++;
     }
@@ -142,7 +147,8 @@ Test(runtime_tokenizer, directories_of_tokenizer_files_need_no_config_and_no_wei
 Test(runtime_tokenizer, a_model_and_its_tokenizer_say_the_same)
 {
     static const char *const names[] = { "models/bert-pairs", "models/st-xlm-roberta" };
-    static const char *const texts[] = { "", "Hello world", "a b c d e f 1 2 3", "n\xC3\xA9 \xE4\xB8\xAD" };
+    static const char *const texts[] = { "", "Hello world", "a b c d e f 1 2 3",
+                                         "n\xC3\xA9 \xE4\xB8\xAD" };
 
     for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
         gpuserve_tokenizer *tokenizer = open_tokenizer(test_data(names[k]));
@@ -167,15 +173,15 @@ Test(runtime_tokenizer, a_model_and_its_tokenizer_say_the_same)
             cr_assert_eq(n, tokens.n);
             cr_expect_arr_eq(ids, tokens.ids, n * sizeof(*ids));
             cr_expect_arr_eq(spans, tokens.spans, n * sizeof(*spans));
-            cr_assert_eq(gpuserve_tokenizer_decode(tokenizer, ids, n, 1, text, sizeof(text), &size,
-                                                   &error),
-                         GPUSERVE_OK, "%s", error.message);
+            cr_assert_eq(
+                gpuserve_tokenizer_decode(tokenizer, ids, n, 1, text, sizeof(text), &size, &error),
+                GPUSERVE_OK, "%s", error.message);
             cr_assert_eq(gpuserve_detokenize(model, ids, n, 1, other, sizeof(other), &size, &error),
                          GPUSERVE_OK);
             cr_expect_str_eq(text, other);
-            cr_assert_eq(gpuserve_tokenizer_token_text(tokenizer, ids[0], text, sizeof(text), &size,
-                                                       &error),
-                         GPUSERVE_OK);
+            cr_assert_eq(
+                gpuserve_tokenizer_token_text(tokenizer, ids[0], text, sizeof(text), &size, &error),
+                GPUSERVE_OK);
             cr_assert_eq(gpuserve_token_text(model, ids[0], other, sizeof(other), &size, &error),
                          GPUSERVE_OK);
             cr_expect_str_eq(text, other);
@@ -220,7 +226,8 @@ Test(runtime_tokenizer, counts_limits_pairs_and_types)
     cr_assert_eq(encode(tokenizer, "a b c", "d e", &options, &tokens, &error), GPUSERVE_OK);
     cr_expect_eq(tokens.n, 6);
     options.truncation = GPUSERVE_TRUNCATE_STRICT;
-    cr_expect_eq(encode(tokenizer, "a b c", "d e", &options, &tokens, &error), GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(encode(tokenizer, "a b c", "d e", &options, &tokens, &error),
+                 GPUSERVE_E_TOO_LARGE);
     options.max_tokens = 0;
     options.no_special = 1;
     cr_assert_eq(encode(tokenizer, "a b c", NULL, &options, &tokens, &error), GPUSERVE_OK);
@@ -238,7 +245,8 @@ static void expect(gpuserve_status got, gpuserve_status status, const char *says
 
 Test(runtime_tokenizer, invalid_calls_name_the_argument)
 {
-    gpuserve_tokenizer *tokenizer = open_tokenizer(test_data("models/bert-pairs")), *none = tokenizer;
+    gpuserve_tokenizer *tokenizer = open_tokenizer(test_data("models/bert-pairs")),
+                       *none = tokenizer;
     gpuserve_tokenizer_input input = GPUSERVE_TOKENIZER_INPUT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     char folder[] = "/tmp/gsv-tokenizer-XXXXXX", text[8];

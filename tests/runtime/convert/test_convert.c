@@ -102,7 +102,8 @@ Test(runtime_convert, invalid_arguments_are_named_and_write_nothing, .init = beg
     options = to(GPUSERVE_DTYPE_FLOAT16);
     expect(gpuserve_convert(NULL, folder.path, output, &options, &report, &error),
            GPUSERVE_E_INVALID, "gpuserve_convert_report");
-    expect(gpuserve_convert(NULL, NULL, output, &options, NULL, &error), GPUSERVE_E_INVALID, "NULL");
+    expect(gpuserve_convert(NULL, NULL, output, &options, NULL, &error), GPUSERVE_E_INVALID,
+           "NULL");
     expect(gpuserve_convert(NULL, folder.path, NULL, &options, NULL, &error), GPUSERVE_E_INVALID,
            "output directory is NULL");
     expect(gpuserve_convert(NULL, folder.path, folder.path, &options, NULL, &error),
