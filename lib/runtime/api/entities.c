@@ -232,6 +232,19 @@ static gpuserve_status put_pieces(const struct runtime_entities_reading *r,
     return st;
 }
 
+gpuserve_status gsv_put_token_text(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
+                                   size_t capacity, size_t *size, gpuserve_error *error)
+{
+    size_t length = 0;
+    const char *token = gsv_tokenizer_token(tokenizer, id, &length);
+
+    if (!token)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "token id %d is outside the vocabulary of %d ids", id,
+                        gsv_tokenizer_vocab_size(tokenizer));
+    return gsv_write_text(token, length, text, capacity, size, error);
+}
+
 GPUSERVE_API gpuserve_status gpuserve_token_text(gpuserve_model *handle, int32_t id, char *text,
                                                  size_t capacity, size_t *size,
                                                  gpuserve_error *error)

@@ -102,19 +102,6 @@ gpuserve_status gsv_detokenize_check(const int32_t *ids, size_t n_ids, int32_t s
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_put_token_text(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
-                                   size_t capacity, size_t *size, gpuserve_error *error)
-{
-    size_t length = 0;
-    const char *token = gsv_tokenizer_token(tokenizer, id, &length);
-
-    if (!token)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "token id %d is outside the vocabulary of %d ids", id,
-                        gsv_tokenizer_vocab_size(tokenizer));
-    return gsv_write_text(token, length, text, capacity, size, error);
-}
-
 /* ------------------------------------------------------------------------------ public calls */
 
 GPUSERVE_API gpuserve_status gpuserve_tokenize(gpuserve_model *handle, const char *text,

@@ -30,7 +30,7 @@ gpuserve_status gsv_tokenize(const struct gsv_tokenizer *tokenizer, struct gsv_e
 gpuserve_status gsv_detokenize_check(const int32_t *ids, size_t n_ids, int32_t skip_special,
                                      gpuserve_error *error);
 
-/* The contract of gpuserve_token_text(). */
+/* The contract of gpuserve_token_text(); implemented in entities.c. */
 gpuserve_status gsv_put_token_text(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
                                    size_t capacity, size_t *size, gpuserve_error *error);
 
