@@ -104,7 +104,7 @@ static bool is_quantized(const struct gsv_tensor *from)
 {
     return from->rank == 2 && from->count >= GSV_INT8_MIN_ELEMENTS &&
            from->shape[1] <= CHUNK_ELEMENTS && ends_in(from->name, ".weight") &&
-           strlen(from->name) + strlen(GSV_SCALE_SUFFIX) < GSV_TENSOR_NAME_BYTES;
+           strlen(from->name) + strlen(GSV_SCALE_SUFFIX) < GSV_INT8_NAME_BYTES;
 }
 
 static void plan_output(struct output_tensor *output, const struct gsv_tensor *from,
@@ -224,7 +224,7 @@ static bool add_entry(json_t *header, struct output_tensor *output, uint64_t *us
     const struct gsv_tensor *from = output->from;
 
     if (output->scale_bytes > 0) {
-        char name[GSV_TENSOR_NAME_BYTES];
+        char name[GSV_INT8_NAME_BYTES];
 
         snprintf(name, sizeof(name), "%s" GSV_SCALE_SUFFIX, from->name);
         output->scales_at = *used;
@@ -446,7 +446,7 @@ static gpuserve_status write_index(const struct checkpoint_writer *w, uint64_t t
 
     for (size_t i = 0; i < w->n; i++) {
         const struct output_tensor *output = &w->outputs[i];
-        char name[FILE_NAME_BYTES], scales[GSV_TENSOR_NAME_BYTES];
+        char name[FILE_NAME_BYTES], scales[GSV_INT8_NAME_BYTES];
 
         file_name(w, output->file, name);
         is_complete &= json_object_set_new(map, output->from->name, json_string(name)) == 0;

@@ -63,14 +63,14 @@ static gpuserve_status check_foreign(const struct gsv_tensor *tensor, gpuserve_e
 static gpuserve_status check_scales(const struct gsv_tensor *tensor, gpuserve_error *error)
 {
     const char *const shown = gsv_safetensors_name(tensor->file);
-    char name[GSV_TENSOR_NAME_BYTES];
+    char name[GSV_INT8_NAME_BYTES];
     struct gsv_tensor scales;
     const int length = snprintf(name, sizeof(name), "%s" GSV_SCALE_SUFFIX, tensor->name);
 
     if (length < 0 || (size_t)length >= sizeof(name))
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: tensor '%.64s...': the name is longer than %d bytes", shown,
-                        tensor->name, GSV_TENSOR_NAME_BYTES - 1);
+                        tensor->name, GSV_INT8_NAME_BYTES - 1);
     if (tensor->rank != 2)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: tensor '%s' is I8 of rank %llu; " GSV_INT8_FORMAT " has rank 2", shown,
@@ -110,7 +110,7 @@ gpuserve_status gsv_safetensors_check_scales(struct gsv_safetensors *file, gpuse
 
 bool gsv_safetensors_is_row_scales(const struct gsv_safetensors *file, const char *name)
 {
-    char whole[GSV_TENSOR_NAME_BYTES];
+    char whole[GSV_INT8_NAME_BYTES];
     struct gsv_tensor tensor;
     const size_t n = strlen(name), ending = strlen(GSV_SCALE_SUFFIX);
 

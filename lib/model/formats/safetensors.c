@@ -371,7 +371,7 @@ static uint64_t data_offset(const struct gsv_safetensors *file, const struct gsv
 static const struct gsv_json_value *find_scales(const struct gsv_safetensors *file,
                                                 const char *name)
 {
-    char scales[GSV_TENSOR_NAME_BYTES];
+    char scales[GSV_INT8_NAME_BYTES];
     const int length = snprintf(scales, sizeof(scales), "%s" GSV_SCALE_SUFFIX, name);
 
     return length > 0 && (size_t)length < sizeof(scales) ? gsv_json_member(file->header, scales)

@@ -69,7 +69,7 @@ bool gsv_safetensors_at(const struct gsv_safetensors *file, size_t i, struct gsv
 #define GSV_INT8_FILE "model.int8"
 #define GSV_INT8_FORMAT "gpuserve-int8-rows-1"
 #define GSV_SCALE_SUFFIX "_scale"
-#define GSV_TENSOR_NAME_BYTES 512 /* of the name of an int8 tensor's scales */
+#define GSV_INT8_NAME_BYTES 512 /* of the name of an int8 tensor's scales */
 
 /* Check a file's quantization. A file of the int8 format has valid scales, and its I8 tensors read
  * as I8_ROWS from then on. In any other file, integer weights and tensors with the scales of
