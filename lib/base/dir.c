@@ -257,7 +257,11 @@ gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, stru
     fd = open_beneath(dir, shown);
     stream = fd < 0 ? NULL : fdopendir(fd);
     if (!stream) {
-        st = fail_open(dir, shown, error);
+        if (errno == ENOTDIR || errno == ENOMEM)
+            st = gsv_fail(error, errno == ENOMEM ? GPUSERVE_E_NOMEM : GPUSERVE_E_INVALID,
+                          "%s/%s: %s", dir->path, shown, strerror(errno));
+        else
+            st = fail_open(dir, shown, error);
         if (fd >= 0)
             close(fd);
         return st;

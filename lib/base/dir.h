@@ -31,7 +31,8 @@ bool gsv_dir_has(const struct gsv_dir *dir, const char *name);
 bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *name);
 
 /* Names in a folder of the directory, sorted; "" is the directory itself. Names that begin with a
- * dot are left out. GPUSERVE_E_TOO_LARGE for more than GSV_MAX_NAMES. Owned: gsv_names_free(). */
+ * dot are left out. GPUSERVE_E_INVALID for a file, GPUSERVE_E_TOO_LARGE for more than
+ * GSV_MAX_NAMES. Owned: gsv_names_free(). */
 #define GSV_MAX_NAMES 4096
 struct gsv_names {
     char **names;

@@ -66,7 +66,11 @@ class Directories(Case):
     def copy(self, name, to="model"):
         shutil.copytree(os.path.join(MODELS, name), self.path(to))
         if not TOKENIZERS.intersection(os.listdir(self.path(to))):    # most test models have none
-            shutil.copy(os.path.join(MODELS, "bert-pairs", "tokenizer.json"), self.path(to))
+            with open(os.path.join(self.path(to), "config.json"), encoding="utf-8") as file:
+                size = json.load(file).get("vocab_size", 32)
+            words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc123", *(f"w{i}" for i in range(size))]
+            with open(os.path.join(self.path(to), "vocab.txt"), "w", encoding="utf-8") as file:
+                file.write("\n".join(words[:size]) + "\n")
         return self.path(to)
 
     def out(self, name="out"):
@@ -320,20 +324,26 @@ class Types(Directories):
 
 class Conversions(Directories):
     def test_every_kind_of_model(self):
+        """All test models that are supported: unchanged as float32, and close as int8 and float16."""
+        n = 0
         for name in sorted(os.listdir(MODELS)):
-            for dtype in ("float32", "float16", "bfloat16", "int8"):
+            source = self.copy(name, name)
+            try:
+                Model(source, device="cpu").close()
+            except (UnsupportedError, NotFoundError, FormatError):
+                continue    # tests of these are elsewhere
+            n += 1
+            for dtype, least in (("float32", 1.0), ("float16", 0.999), ("int8", 0.95)):
                 with self.subTest(f"{name} {dtype}"):
-                    source = self.copy(name, f"{name}-{dtype}")
                     report = convert(source, self.out(name + dtype), dtype)
-                    narrow = name in ("bert-f16", "bert-bf16") or name.startswith("st-")
-                    self.assertGreater(report.cosine_min, {"float32": 1 - 1e-6, "float16": 0.9999,
-                                                           "bfloat16": 0.99, "int8": 0.98}[dtype], narrow)
+                    self.assertGreaterEqual(report.cosine_min, least)
                     if dtype == "float32":
-                        self.assertEqual((report.cosine_min, report.score_difference), (1.0, 0.0))
-                    if os.path.exists(os.path.join(source, "2_Dense")):
+                        self.assertEqual(report.score_difference, 0.0)
+                    if os.path.exists(os.path.join(source, "2_Dense/model.safetensors")):
                         kinds = {kind for kind, _ in read_tensors(os.path.join(
                             self.out(name + dtype), "2_Dense/model.safetensors"))[0].values()}
-                        self.assertEqual(kinds, {{"float16": "F16", "bfloat16": "BF16"}.get(dtype, "F32")})
+                        self.assertEqual(kinds, {"F16" if dtype == "float16" else "F32"})
+        self.assertGreaterEqual(n, 25)
 
     def test_files_are_copied_and_weights_of_others_left_out(self):
         folder = self.copy("st-dense")

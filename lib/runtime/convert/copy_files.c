@@ -128,11 +128,14 @@ gpuserve_status gsv_copy_files(const struct gsv_dir *from, const struct gsv_outp
     if (st != GPUSERVE_OK)
         return st;
     for (size_t i = 0; i < names.n && st == GPUSERVE_OK; i++) {
-        if (is_other_format(names.names[i]) ||
-            gsv_dir_list(from, names.names[i], &below, NULL) != GPUSERVE_OK)
-            continue; /* no folder */
+        if (is_other_format(names.names[i]))
+            continue;
+        st = gsv_dir_list(from, names.names[i], &below, error);
         gsv_names_free(&below);
-        st = copy_folder(from, names.names[i], to, error);
+        if (st == GPUSERVE_OK)
+            st = copy_folder(from, names.names[i], to, error);
+        else if (st == GPUSERVE_E_INVALID) /* a file */
+            st = GPUSERVE_OK;
     }
     gsv_names_free(&names);
     return st;
