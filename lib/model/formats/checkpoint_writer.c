@@ -240,11 +240,24 @@ static bool add_entry(json_t *header, struct output_tensor *output, uint64_t *us
                entry(type_name(output), from->shape, from->rank, output->at, output->bytes)) == 0;
 }
 
+/* JSON as text, owned; NULL if out of memory. The size comes first: json_dumps() may return a
+ * truncated text when its buffer cannot grow. */
+static char *dump(const json_t *json, size_t flags)
+{
+    const size_t size = json_dumpb(json, NULL, 0, flags);
+    char *text = size ? gsv_alloc_array(size + 1, 1) : NULL;
+
+    if (text && json_dumpb(json, text, size, flags) == size)
+        return text;
+    free(text);
+    return NULL;
+}
+
 /* Write the length and the header of a file, padded so that the tensors are aligned. */
 static gpuserve_status put_header(const struct checkpoint_writer *w, int fd, const char *name,
                                   json_t *header, uint64_t *begin)
 {
-    char *text = json_dumps(header, JSON_COMPACT | JSON_ENSURE_ASCII);
+    char *text = dump(header, JSON_COMPACT | JSON_ENSURE_ASCII);
     const size_t length = text ? strlen(text) : 0, padded = gsv_round_up(length, LENGTH_BYTES);
     unsigned char start[LENGTH_BYTES];
     gpuserve_status st;
@@ -457,7 +470,7 @@ static gpuserve_status write_index(const struct checkpoint_writer *w, uint64_t t
     }
     index =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
-    text = index && is_complete ? json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    text = index && is_complete ? dump(index, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(index);
     if (!text)
         return gsv_fail(w->error, GPUSERVE_E_NOMEM, "%s: out of memory for the index", w->shown);
