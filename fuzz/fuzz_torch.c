@@ -88,7 +88,7 @@ static void check_tensors(const struct gsv_weight_file *file)
             tensor.size_bytes > file->size_bytes - tensor.offset)
             abort();
         if (tensor.type != GSV_TENSOR_OTHER && !tensor.is_strided &&
-            tensor.size_bytes / gsv_tensor_element_size(tensor.type) != tensor.count)
+            tensor.size_bytes / gsv_tensor_bytes(tensor.type, 1) != tensor.count)
             abort();
     }
 }

@@ -22,16 +22,11 @@ gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint
 
     if (t->type == GSV_TENSOR_OTHER)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64",
+                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64, "
+                        "F8_E4M3, F8_E5M2",
                         gsv_weight_file_name(t->file), t->name, t->type_name);
-    if (t->is_strided) {
-        const gpuserve_status st =
-            gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                     "%s: tensor '%s' is not contiguous: its elements are not in row order",
-                     gsv_weight_file_name(t->file), t->name);
-
-        return gsv_hint(error, st, "save the model again with tensor.contiguous()");
-    }
+    if (t->is_strided)
+        return gsv_tensor_check_order(t, error);
     if (fits)
         return GPUSERVE_OK;
     if (rows == 0)
@@ -100,13 +95,12 @@ struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind
 struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n)
 {
     const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;
-    const uint64_t element = gsv_tensor_element_size(whole->type);
     struct gsv_tensor part = *whole;
 
     part.shape[0] = (uint64_t)n;
     part.count = (uint64_t)n * columns;
-    part.offset += (uint64_t)first * columns * element;
-    part.size_bytes = part.count * element;
+    part.offset += gsv_tensor_bytes(whole->type, (uint64_t)first * columns);
+    part.size_bytes = gsv_tensor_bytes(whole->type, part.count);
     return part;
 }
 

@@ -14,19 +14,27 @@
 
 #define LFS_POINTER "version https://git-lfs"
 
-size_t gsv_tensor_element_size(enum gsv_tensor_type type)
+uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n)
 {
-    switch (type) {
-    case GSV_TENSOR_F32:
-        return 4;
-    case GSV_TENSOR_F16:
-    case GSV_TENSOR_BF16:
-        return 2;
-    case GSV_TENSOR_F64:
-        return 8;
-    default:
-        return 0;
-    }
+    static const uint8_t sizes[] = {
+        [GSV_TENSOR_F32] = 4,     [GSV_TENSOR_F16] = 2,     [GSV_TENSOR_BF16] = 2,
+        [GSV_TENSOR_F64] = 8,     [GSV_TENSOR_F8_E4M3] = 1, [GSV_TENSOR_F8_E5M2] = 1,
+        [GSV_TENSOR_I8_ROWS] = 1, [GSV_TENSOR_OTHER] = 0,
+    };
+
+    return n * sizes[type];
+}
+
+gpuserve_status gsv_tensor_check_order(const struct gsv_tensor *tensor, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    if (!tensor->is_strided)
+        return GPUSERVE_OK;
+    st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                  "%s: tensor '%s' is not contiguous: its elements are not in row order",
+                  tensor->file->shown, tensor->name);
+    return gsv_hint(error, st, "save the model again with tensor.contiguous()");
 }
 
 static gpuserve_status refuse_pointer(const struct gsv_weight_file *file, gpuserve_error *error)
