@@ -53,6 +53,11 @@ char *cli_format(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 /* Installs the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: it removes the partial output, then
  * ends the program by the signal's default action. */
 void cli_signals_init(void);
+/* From this call on, a signal only sets cli_signal_pending(), its number, else 0. */
+void cli_signals_defer(void);
+int cli_signal_pending(void);
+/* Ends the program by the pending signal; without one, restores cli_signals_init(). */
+void cli_signals_end_by_pending(void);
 /* Sets the file that a signal removes; NULL: none. Borrowed until the next call. */
 void cli_partial_file(const char *path);
 void cli_remove_partial_file(void);

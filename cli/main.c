@@ -34,7 +34,11 @@ const struct cli_command cli_commands[] = {
       "  gpuserve similarity -m MODEL --pairs --input pairs.jsonl\n" },
     { "tokenize", cli_tokenize, "tokenize -m MODEL [OPTION...] [TEXT...]",
       "convert texts to token ids",
-      "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts.\n\n"
+      "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts. MODEL may be "
+      "a\n"
+      "directory that has only tokenizer files: weights and config.json are not read. With "
+      "--pairs\n"
+      "the input is objects with `text` and `pair`, and `type_ids` are added.\n\n"
       "  gpuserve tokenize -m MODEL \"a text\"\n"
       "  gpuserve tokenize -m MODEL --no-special --input texts.txt\n" },
     { "inspect", cli_inspect, "inspect MODEL [OPTION...]",
@@ -102,6 +106,18 @@ const struct cli_command cli_commands[] = {
       "purpose.\n\n"
       "  gpuserve profile MODEL\n"
       "  gpuserve profile MODEL --text-tokens 32 --texts 16 --trace trace.json\n" },
+    { "convert", cli_convert, "convert MODEL OUTPUT --dtype TYPE [OPTION...]",
+      "write a model with weights of another type",
+      "Writes an ordinary Hugging Face directory: configuration, tokenizer and modules are "
+      "copied,\n"
+      "the weights are written as safetensors of the given type. Both models are loaded in "
+      "float32\n"
+      "and compared on built-in texts; the cosine similarity of their vectors, the sizes and the\n"
+      "time are printed, and stored in OUTPUT/gpuserve-convert.json. OUTPUT appears only when it "
+      "is\n"
+      "complete. int8 weights are a quarter of the size; only gpuserve reads them.\n\n"
+      "  gpuserve convert all-MiniLM-L6-v2 minilm-f16 --dtype float16\n"
+      "  gpuserve convert BAAI/bge-base-en-v1.5 bge-int8 --dtype int8 --json\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

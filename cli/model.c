@@ -66,6 +66,13 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     return options;
 }
 
+int cli_model_missing(void)
+{
+    cli_usage("the model is missing");
+    cli_hint("set a model with --model; `gpuserve pull NAME` downloads one");
+    return CLI_USAGE;
+}
+
 int cli_model_open(gpuserve_model **model, const struct cli_args *args)
 {
     const gpuserve_model_options options = cli_model_options(args);
@@ -74,11 +81,8 @@ int cli_model_open(gpuserve_model **model, const struct cli_args *args)
     gpuserve_status status;
 
     *model = NULL;
-    if (!args->model) {
-        cli_usage("the model is missing");
-        cli_hint("set a model with --model; `gpuserve pull NAME` downloads one");
-        return CLI_USAGE;
-    }
+    if (!args->model)
+        return cli_model_missing();
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     status = gpuserve_model_open(model, context, args->model, &options, &error);

@@ -19,6 +19,9 @@ int cli_context(gpuserve_context **context, const struct cli_args *args);
 /* The library's model options for the command line. */
 gpuserve_model_options cli_model_options(const struct cli_args *args);
 
+/* The message for a command line without --model; CLI_USAGE. */
+int cli_model_missing(void);
+
 /* Opens the model of --model; returns CLI_USAGE if --model is missing. */
 int cli_model_open(gpuserve_model **model, const struct cli_args *args);
 

@@ -103,18 +103,47 @@ static void on_signal(int number)
                       exit cause */
 }
 
-void cli_signals_init(void)
+static void handle_signals(void (*handler)(int), int flags)
 {
     static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
-    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction action = { .sa_handler = handler };
     struct sigaction before;
 
-    action.sa_flags = (int)(SA_RESETHAND | SA_NODEFER);
+    action.sa_flags = flags;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         /* A signal that the parent process ignores stays ignored (nohup, background jobs). */
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
+}
+
+void cli_signals_init(void)
+{
+    handle_signals(on_signal, (int)(SA_RESETHAND | SA_NODEFER));
+}
+
+static volatile sig_atomic_t pending_signal;
+
+static void remember_signal(int number)
+{
+    pending_signal = number;
+}
+
+void cli_signals_defer(void)
+{
+    handle_signals(remember_signal, SA_RESTART);
+}
+
+int cli_signal_pending(void)
+{
+    return pending_signal;
+}
+
+void cli_signals_end_by_pending(void)
+{
+    cli_signals_init();
+    if (pending_signal)
+        raise(pending_signal);
 }
 
 /* ------------------------------------------------------------------------------- small helpers */

@@ -18,8 +18,8 @@ import sys
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "devices", "gpuserve", "model",
-                                                         "retrieval", "run", "types"))
+PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "convert", "devices", "gpuserve", "model",
+                                                         "retrieval", "run", "tokenizer", "types"))
 BACKEND = "include/gpuserve/sys/"
 
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.
@@ -40,7 +40,7 @@ RULES = {
 LAYERS = {
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
     "lib/model/": ["", "families/", "formats/"],
-    "lib/runtime/": ["", "api/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
+    "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
     "lib/http/": ["", "server/", "dialects/", "inference/", "protocol/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "ops/", "runtime/"],

@@ -24,7 +24,8 @@ enum {
     CMD_COMPLETION = 1 << 10,
     CMD_RERANK = 1 << 11,
     CMD_SERVE = 1 << 12,
-    CMD_PROFILE = 1 << 13
+    CMD_PROFILE = 1 << 13,
+    CMD_CONVERT = 1 << 14
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -74,6 +75,9 @@ struct cli_args {
     const char *select;
     uint32_t watch, looks;
     double interval;
+    /* convert */
+    uint32_t force;
+    uint64_t max_shard_size;
     /* pull */
     const char *revision;
     struct cli_list include;
@@ -204,6 +208,7 @@ int cli_fit(const struct cli_args *args);
 int cli_pull(const struct cli_args *args);
 int cli_completion(const struct cli_args *args);
 int cli_profile(const struct cli_args *args);
+int cli_convert(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
 

@@ -12,6 +12,7 @@
  *   device    found by listing, or by a selector string ("auto", "cpu", "cuda:0").
  *   model     tokenizer, encoder, pooling, heads. Thread-safe. Only a swap changes it, and
  *             replaces it as a whole.
+ *   tokenizer text to token ids without a model. Immutable.
  *   request   one asynchronous submission; completes exactly once.
  *   error     optional in every call; the caller's memory.
  *
@@ -28,10 +29,12 @@
 #define GPUSERVE_GPUSERVE_H
 #include <gpuserve/compute.h>
 #include <gpuserve/context.h>
+#include <gpuserve/convert.h>
 #include <gpuserve/devices.h>
 #include <gpuserve/model.h>
 #include <gpuserve/retrieval.h>
 #include <gpuserve/run.h>
+#include <gpuserve/tokenizer.h>
 #include <gpuserve/types.h>
 
 #define GPUSERVE_VERSION_MAJOR 0

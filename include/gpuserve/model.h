@@ -22,6 +22,7 @@ extern "C" {
 /** Stage of a model load. */
 typedef enum gpuserve_stage {
     GPUSERVE_STAGE_WARMUP = 1, /**< progress in batches */
+    GPUSERVE_STAGE_CONVERT = 3, /**< gpuserve_convert(): progress in bytes of the tensors read */
     GPUSERVE_STAGE_WEIGHTS = 2 /**< progress in bytes of the files; precedes the warm-up. At 0 the
                                     memory is reserved and nothing has been read */
 } gpuserve_stage;

@@ -295,6 +295,74 @@ bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
     return true;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void gsv_names_free(struct gsv_names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        free(names->names[i]);
+    free(names->names);
+    memset(names, 0, sizeof(*names));
+}
+
+static gpuserve_status list_names(DIR *stream, const struct gsv_dir *dir, struct gsv_names *names,
+                                  gpuserve_error *error)
+{
+    const struct dirent *entry;
+
+    while ((entry = readdir(stream))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        if (names->n == GSV_MAX_NAMES)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the directory has over %d files",
+                            dir->path, GSV_MAX_NAMES);
+        if (!gsv_grow((void **)&names->names, &names->capacity, names->n + 1, sizeof(char *),
+                      GSV_MAX_NAMES))
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+        names->names[names->n] = gsv_copy_text(entry->d_name, strlen(entry->d_name));
+        if (!names->names[names->n])
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+        names->n++;
+    }
+    if (names->n > 0)
+        qsort(names->names, names->n, sizeof(char *), compare_names);
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, struct gsv_names *names,
+                             gpuserve_error *error)
+{
+    const char *const shown = *folder ? folder : ".";
+    gpuserve_status st;
+    DIR *stream;
+    int fd;
+
+    memset(names, 0, sizeof(*names));
+    if (!name_stays_inside(shown))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leaves the directory",
+                        dir->path, shown);
+    fd = open_beneath(dir, shown);
+    stream = fd < 0 ? NULL : fdopendir(fd);
+    if (!stream) {
+        if (errno == ENOTDIR || errno == ENOMEM)
+            st = gsv_fail(error, errno == ENOMEM ? GPUSERVE_E_NOMEM : GPUSERVE_E_INVALID,
+                          "%s/%s: %s", dir->path, shown, strerror(errno));
+        else
+            st = fail_open(dir, shown, error);
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    st = list_names(stream, dir, names, error);
+    closedir(stream);
+    if (st != GPUSERVE_OK)
+        gsv_names_free(names);
+    return st;
+}
+
 bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name)
 {
     const int length =

@@ -37,6 +37,18 @@ bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name);
 bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *name);
 
+/* Names in a folder of the directory, sorted; "" is the directory itself. Names that begin with a
+ * dot are left out. GPUSERVE_E_INVALID for a file, GPUSERVE_E_TOO_LARGE for more than
+ * GSV_MAX_NAMES. Owned: gsv_names_free(). */
+#define GSV_MAX_NAMES 4096
+struct gsv_names {
+    char **names;
+    size_t n, capacity;
+};
+gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, struct gsv_names *names,
+                             gpuserve_error *error);
+void gsv_names_free(struct gsv_names *names);
+
 /* Opens a regular file for reading; the caller closes the descriptor. */
 gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *fd,
                                   uint64_t *size_bytes, gpuserve_error *error);

@@ -1,5 +1,5 @@
 /*
- * json.c - bounded JSON parsing into jansson values.
+ * json.c - bounded JSON parsing into jansson values, and their text.
  *
  *   text -> gsv_json_read() (json_tree.c) -> json_t tree
  *
@@ -9,6 +9,8 @@
 #include "lib/base/json_tree.h"
 
 #include "lib/base/error.h"
+
+#include <stdlib.h>
 
 static json_t *value_of(const struct gsv_json_value *value);
 
@@ -80,4 +82,17 @@ gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, con
     if (!*json)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
     return GPUSERVE_OK;
+}
+
+char *gsv_json_dump(const json_t *value, size_t flags)
+{
+    const size_t size = value ? json_dumpb(value, NULL, 0, flags) : 0;
+    char *text = size ? malloc(size + 1) : NULL;
+
+    if (!text || json_dumpb(value, text, size, flags) != size) {
+        free(text);
+        return NULL;
+    }
+    text[size] = '\0';
+    return text;
 }

@@ -118,4 +118,8 @@ gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char 
 gpuserve_status gsv_json_parse(json_t **json, const char *text, size_t size, const char *name,
                                struct gsv_json_limits limits, gpuserve_error *error);
 
+/* A jansson value as text, owned: free(). NULL for a NULL value and if out of memory. `flags` as
+ * for json_dumps(), which may return a truncated text when its buffer cannot grow. */
+char *gsv_json_dump(const json_t *value, size_t flags);
+
 #endif

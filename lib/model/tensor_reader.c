@@ -190,7 +190,7 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
-    reader->raw = gsv_alloc_mapped(GSV_PIECE_ELEMENTS * sizeof(double));
+    reader->raw = gsv_alloc_mapped(GSV_PIECE_ELEMENTS * GSV_MAX_RAW_BYTES);
     reader->floats = gsv_alloc_mapped(reader->capacity * sizeof(float));
     if (reader->raw && reader->floats)
         return GPUSERVE_OK;
@@ -203,15 +203,6 @@ void gsv_reader_reset(struct gsv_reader *reader)
     gsv_free_mapped(reader->raw);
     gsv_free_mapped(reader->floats);
     memset(reader, 0, sizeof(*reader));
-}
-
-/* Files are read, not mapped. If another process truncates a mapped file, an access raises SIGBUS
- * at any time, despite earlier checks; a read reports the end of the file. */
-static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t offset, size_t size,
-                             void *to, gpuserve_error *error)
-{
-    return gsv_fd_read(gsv_weight_file_fd(tensor->file), to, size, offset,
-                       gsv_weight_file_name(tensor->file), error);
 }
 
 static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuserve_error *error)
@@ -228,28 +219,6 @@ static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuse
     return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the load");
 }
 
-static void convert(float *to, const void *bytes, enum gsv_tensor_type type, size_t n)
-{
-    switch (type) {
-    case GSV_TENSOR_F16:
-        gsv_floats_from_f16(to, bytes, n);
-        break;
-    case GSV_TENSOR_BF16:
-        gsv_floats_from_bf16(to, bytes, n);
-        break;
-    case GSV_TENSOR_F64:
-        gsv_floats_from_f64(to, bytes, n);
-        break;
-    case GSV_TENSOR_F32:
-        if (bytes != to)
-            memcpy(to, bytes, n * sizeof(float));
-        break;
-    default:
-        gsv_floats_from_blocks(to, bytes, type, n);
-        break;
-    }
-}
-
 static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct gsv_tensor *tensor,
                                          size_t first_hash, size_t piece, float *to, size_t *n,
                                          gpuserve_error *error)
@@ -263,13 +232,13 @@ static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct
     *n = (size_t)tensor->count - begin;
     if (*n > GSV_PIECE_ELEMENTS)
         *n = GSV_PIECE_ELEMENTS;
-    size = (size_t)gsv_tensor_bytes(tensor->type, *n);
-    st = fetch(tensor, tensor->offset + gsv_tensor_bytes(tensor->type, begin), size, bytes, error);
+    size = gsv_tensor_raw_bytes(tensor, begin, *n);
+    st = gsv_tensor_fetch(tensor, begin, *n, bytes, error);
     if (st != GPUSERVE_OK)
         return st;
     hash = XXH3_128bits(bytes, size);
     reader->hashes->pieces[first_hash + piece] = (struct gsv_hash){ hash.high64, hash.low64 };
-    convert(to, bytes, tensor->type, *n);
+    gsv_tensor_floats(tensor, begin, *n, bytes, to);
     good = gsv_floats_finite(to, *n);
     if (good == *n)
         return count(reader, size, error);

@@ -21,18 +21,13 @@ gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint
                                 : t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
 
     if (t->type == GSV_TENSOR_OTHER)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64; in "
-                        "GGUF files also Q4_0 to Q8_0, Q2_K to Q6_K and IQ4_NL",
-                        gsv_weight_file_name(t->file), t->name, t->type_name);
-    if (t->is_strided) {
-        const gpuserve_status st =
-            gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                     "%s: tensor '%s' is not contiguous: its elements are not in row order",
-                     gsv_weight_file_name(t->file), t->name);
-
-        return gsv_hint(error, st, "save the model again with tensor.contiguous()");
-    }
+        return gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64, "
+            "F8_E4M3, F8_E5M2; in GGUF files also Q4_0 to Q8_0, Q2_K to Q6_K and IQ4_NL",
+            gsv_weight_file_name(t->file), t->name, t->type_name);
+    if (t->is_strided)
+        return gsv_tensor_check_order(t, error);
     if (fits)
         return GPUSERVE_OK;
     if (rows == 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from . import errors
 from ._calls import Items, Result
+from ._convert import Conversion, convert
 from ._entities import TokenLabels
 from ._library import version
 from ._sparse import Sparse
@@ -21,8 +22,10 @@ from .context import Context
 from .devices import Device, devices, refresh, select, select_all
 from .errors import GpuserveError
 from .model import Model
+from .tokenizer import Encoding, Tokenizer
 
 __all__ = [
-    "Compute", "Context", "Device", "GpuserveError", "Items", "Model", "Result", "Sparse",
-    "TokenLabels", "Tokens", "__version__", "devices", "errors", "refresh", "select", "select_all", "top_k", "version",
+    "Compute", "Context", "Conversion", "Device", "Encoding", "GpuserveError", "Items", "Model", "Result",
+    "Sparse", "TokenLabels", "Tokenizer", "Tokens", "__version__", "convert", "devices", "errors", "refresh",
+    "select", "select_all", "top_k", "version",
 ]

@@ -73,6 +73,7 @@ MEMORY_REFUSE = 0
 MEMORY_WAIT = 1
 MEMORY_EVICT = 2
 STAGE_WARMUP = 1
+STAGE_CONVERT = 3
 STAGE_WEIGHTS = 2
 SUSPENDED_RESUME = 0
 SUSPENDED_REFUSE = 1
@@ -456,6 +457,37 @@ class LstmJob(Structure):
     ]
 
 
+class ConvertOptions(Structure):
+    c_name = "gpuserve_convert_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_uint32),
+        ("force", c_uint32),
+        ("reserved", c_uint32),
+        ("max_file_bytes", c_uint64),
+        ("progress", c_void_p),
+        ("progress_user", c_void_p),
+    ]
+
+
+class ConvertReport(Structure):
+    c_name = "gpuserve_convert_report"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_uint32),
+        ("task", c_uint32),
+        ("n_probes", c_uint32),
+        ("cosine_mean", c_double),
+        ("cosine_min", c_double),
+        ("score_difference", c_double),
+        ("bytes_before", c_uint64),
+        ("bytes_after", c_uint64),
+        ("n_tensors", c_uint64),
+        ("n_quantized", c_uint64),
+        ("seconds", c_double),
+    ]
+
+
 class DeviceInfo(Structure):
     c_name = "gpuserve_device_info"
     _fields_ = [
@@ -581,6 +613,30 @@ class RerankOptions(Structure):
     ]
 
 
+class TokenizerInput(Structure):
+    c_name = "gpuserve_tokenizer_input"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("text", c_char_p),
+        ("size", c_size_t),
+        ("pair", c_char_p),
+        ("pair_size", c_size_t),
+    ]
+
+
+class TokenizerOutput(Structure):
+    c_name = "gpuserve_tokenizer_output"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("capacity", c_size_t),
+        ("ids", c_void_p),
+        ("type_ids", c_void_p),
+        ("spans", c_void_p),
+    ]
+
+
 STRUCTS: List[Type[Structure]] = [
     Error,
     ContextOptions,
@@ -602,12 +658,16 @@ STRUCTS: List[Type[Structure]] = [
     LstmWeights,
     LstmNetwork,
     LstmJob,
+    ConvertOptions,
+    ConvertReport,
     DeviceInfo,
     Stats,
     ProfileOptions,
     ModelCounts,
     BatchCounts,
     RerankOptions,
+    TokenizerInput,
+    TokenizerOutput,
 ]
 
 # What the library calls.
@@ -885,6 +945,14 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_lstm_destroy": (None, [
         POINTER(c_void_p),
     ]),
+    "gpuserve_convert": (c_int, [
+        c_void_p,
+        c_char_p,
+        c_char_p,
+        POINTER(ConvertOptions),
+        POINTER(ConvertReport),
+        POINTER(Error),
+    ]),
     "gpuserve_device_list": (c_int, [
         c_void_p,
         POINTER(DeviceInfo),
@@ -986,6 +1054,44 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_size_t,
         POINTER(c_size_t),
+        c_void_p,
+    ]),
+    "gpuserve_tokenizer_open": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        c_char_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_close": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_tokenizer_encode": (c_int, [
+        c_void_p,
+        POINTER(TokenizerInput),
+        POINTER(TokenizerOutput),
+        POINTER(c_size_t),
+        POINTER(TokenizeOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_decode": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_token_text": (c_int, [
+        c_void_p,
+        c_int32,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+        POINTER(Error),
+    ]),
+    "gpuserve_tokenizer_vocab_size": (c_size_t, [
         c_void_p,
     ]),
 }

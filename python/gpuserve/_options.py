@@ -18,7 +18,9 @@ LOST_POLICIES: Dict[str, int] = {
 WHEN_SUSPENDED: Dict[str, int] = {
     "resume": _abi.SUSPENDED_RESUME, "refuse": _abi.SUSPENDED_REFUSE,
 }
-STAGES: Dict[int, str] = {_abi.STAGE_WARMUP: "warmup", _abi.STAGE_WEIGHTS: "weights"}
+STAGES: Dict[int, str] = {
+    _abi.STAGE_WARMUP: "warmup", _abi.STAGE_WEIGHTS: "weights", _abi.STAGE_CONVERT: "convert",
+}
 
 #: Called with (stage, done, total) during a load; False aborts the load.
 Progress = Callable[[str, int, int], Any]

@@ -6,6 +6,7 @@
 #include "tests/base/failing_malloc.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char text[] =
@@ -51,4 +52,33 @@ Test(json_nomem, damaged_nowhere)
     fail_each(whole, true);
     json_decref(whole);
     json_decref(theirs);
+}
+
+/* A text that is longer than jansson's first buffer, which has to grow. */
+Test(json_nomem, a_text_is_complete_or_absent)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_SORT_KEYS;
+    json_t *json = json_loads(text, 0, NULL);
+    char *whole = json_dumps(json, flags);
+    bool fired = true;
+    long n = 0;
+
+    cr_assert(whole && strlen(whole) > 256);
+    while (fired) {
+        const long before = failing_malloc_live_blocks();
+        char *dumped;
+
+        failing_malloc_arm(++n, false);
+        dumped = gsv_json_dump(json, flags);
+        fired = failing_malloc_fired();
+        failing_malloc_arm(0, false);
+        cr_assert(fired ? dumped == NULL : dumped && strcmp(dumped, whole) == 0, "allocation %ld",
+                  n);
+        free(dumped);
+        cr_assert_eq(failing_malloc_live_blocks(), before, "allocation %ld", n);
+    }
+    cr_expect_gt(n, 1);
+    cr_expect_null(gsv_json_dump(NULL, flags));
+    free(whole);
+    json_decref(json);
 }

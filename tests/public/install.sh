@@ -10,7 +10,7 @@ meson install -C "$build" --no-rebuild --destdir "$root" >/dev/null
 pc=$(find "$root" -name gpuserve.pc)
 lib=$(dirname "$(find "$root" -name 'libgpuserve.so.0')")
 test -n "$pc" -a -n "$lib"
-for header in gpuserve.h compute.h context.h devices.h model.h retrieval.h run.h types.h sys/backend.h; do
+for header in gpuserve.h compute.h context.h convert.h devices.h model.h retrieval.h run.h tokenizer.h types.h sys/backend.h; do
     test -n "$(find "$root" -path "*/include/gpuserve/$header")"
 done
 flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --cflags --libs gpuserve)

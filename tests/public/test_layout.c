@@ -149,6 +149,38 @@ FIELD(gpuserve_tokenize_options, no_special, 4);
 FIELD(gpuserve_tokenize_options, max_tokens, 8);
 FIELD(gpuserve_tokenize_options, truncation, 12);
 
+SIZE(gpuserve_tokenizer_input, 40);
+FIELD(gpuserve_tokenizer_input, text, 8);
+FIELD(gpuserve_tokenizer_input, size, 16);
+FIELD(gpuserve_tokenizer_input, pair, 24);
+FIELD(gpuserve_tokenizer_input, pair_size, 32);
+
+SIZE(gpuserve_convert_options, 40);
+FIELD(gpuserve_convert_options, dtype, 4);
+FIELD(gpuserve_convert_options, force, 8);
+FIELD(gpuserve_convert_options, max_file_bytes, 16);
+FIELD(gpuserve_convert_options, progress, 24);
+FIELD(gpuserve_convert_options, progress_user, 32);
+
+SIZE(gpuserve_convert_report, 80);
+FIELD(gpuserve_convert_report, dtype, 4);
+FIELD(gpuserve_convert_report, task, 8);
+FIELD(gpuserve_convert_report, n_probes, 12);
+FIELD(gpuserve_convert_report, cosine_mean, 16);
+FIELD(gpuserve_convert_report, cosine_min, 24);
+FIELD(gpuserve_convert_report, score_difference, 32);
+FIELD(gpuserve_convert_report, bytes_before, 40);
+FIELD(gpuserve_convert_report, bytes_after, 48);
+FIELD(gpuserve_convert_report, n_tensors, 56);
+FIELD(gpuserve_convert_report, n_quantized, 64);
+FIELD(gpuserve_convert_report, seconds, 72);
+
+SIZE(gpuserve_tokenizer_output, 40);
+FIELD(gpuserve_tokenizer_output, capacity, 8);
+FIELD(gpuserve_tokenizer_output, ids, 16);
+FIELD(gpuserve_tokenizer_output, type_ids, 24);
+FIELD(gpuserve_tokenizer_output, spans, 32);
+
 SIZE(gpuserve_item, 32);
 FIELD(gpuserve_item, status, 0);
 FIELD(gpuserve_item, n_tokens, 4);

@@ -20,7 +20,6 @@
 #define MAX_JSON_BYTES (64u << 20) /* an index of 100,000 tensors has 10 MB */
 #define MAX_JSON_VALUES 1000000u
 #define MAX_JSON_DEPTH 32
-#define MAX_SHARDS 1024
 
 static gpuserve_status fail_name(const struct gsv_dir *dir, const char *name, gpuserve_error *error)
 {
@@ -130,6 +129,7 @@ struct weight_layout {
 static const struct weight_layout layouts[] = {
     { "model.safetensors", "model.safetensors.index.json", gsv_safetensors_open },
     { "pytorch_model.bin", "pytorch_model.bin.index.json", gsv_torch_file_open },
+    { GSV_INT8_FILE ".safetensors", GSV_INT8_FILE ".safetensors.index.json", gsv_safetensors_open },
 };
 
 static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
@@ -142,9 +142,9 @@ static gpuserve_status add_file(struct gsv_checkpoint *checkpoint, const struct 
     if (!gsv_join_name(path, folder, name))
         return fail_name(dir, name, error);
     st = layout->open(&checkpoint->files[checkpoint->n_files], dir, path, error);
-    if (st == GPUSERVE_OK)
-        checkpoint->n_files++;
-    return st;
+    if (st != GPUSERVE_OK)
+        return st;
+    return gsv_check_quantization(checkpoint->files[checkpoint->n_files++], error);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -183,9 +183,9 @@ static gpuserve_status add_shards(struct gsv_checkpoint *checkpoint, const struc
     for (size_t i = 0; i < map->n && st == GPUSERVE_OK; i++) {
         if (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             continue;
-        if (checkpoint->n_files == MAX_SHARDS)
+        if (checkpoint->n_files == GSV_MAX_WEIGHT_FILES)
             st = gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: more than %d files", layout->index,
-                          MAX_SHARDS);
+                          GSV_MAX_WEIGHT_FILES);
         else
             st = add_file(checkpoint, dir, folder, layout, names[i], error);
     }
@@ -212,17 +212,6 @@ static gpuserve_status open_sharded(struct gsv_checkpoint *checkpoint, const str
     return st;
 }
 
-static gpuserve_status fail_no_weights(const struct gsv_dir *dir, const char *folder,
-                                       gpuserve_error *error)
-{
-    const gpuserve_status st = gsv_fail(error, GPUSERVE_E_NOT_FOUND,
-                                        "%s/%s%smodel.safetensors: no such file, and no "
-                                        "pytorch_model.bin",
-                                        gsv_dir_path(dir), folder, *folder ? "/" : "");
-
-    return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
-}
-
 static gpuserve_status open_weights(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
                                     const char *folder, gpuserve_error *error)
 {
@@ -234,7 +223,7 @@ static gpuserve_status open_weights(struct gsv_checkpoint *checkpoint, const str
         if (gsv_dir_has_in(dir, folder, layout->index))
             return open_sharded(checkpoint, dir, folder, layout, error);
     }
-    return fail_no_weights(dir, folder, error);
+    return gsv_fail_unreadable(dir, folder, error);
 }
 
 gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
@@ -243,7 +232,7 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     gpuserve_status st;
 
     checkpoint->n_files = 0;
-    checkpoint->files = gsv_alloc_array(MAX_SHARDS, sizeof(struct gsv_weight_file *));
+    checkpoint->files = gsv_alloc_array(GSV_MAX_WEIGHT_FILES, sizeof(struct gsv_weight_file *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     st = gsv_dir_gguf(dir) ? open_gguf(checkpoint, dir, folder, error)
@@ -269,4 +258,61 @@ bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *na
         if (gsv_weight_file_find(checkpoint->files[i], name, tensor))
             return true;
     return false;
+}
+
+/* ----------------------------------------------------------------------------- list of tensors */
+
+struct listed {
+    struct gsv_tensor tensor;
+    size_t file; /* index of its file */
+};
+
+static int compare_tensors(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+    const int names = strcmp(x->tensor.name, y->tensor.name);
+
+    return names ? names : (x->file > y->file) - (x->file < y->file);
+}
+
+/* Copy the tensors of all files to `all`, or only count them if it is NULL. */
+static size_t list_files(const struct gsv_checkpoint *checkpoint, struct listed *all)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < checkpoint->n_files; i++) {
+        struct gsv_tensor tensor;
+
+        for (size_t j = 0; gsv_weight_file_at(checkpoint->files[i], j, &tensor); j++) {
+            if (gsv_is_row_scales(&tensor))
+                continue;
+            if (all)
+                all[n] = (struct listed){ tensor, i };
+            n++;
+        }
+    }
+    return n;
+}
+
+gpuserve_status gsv_checkpoint_list(const struct gsv_checkpoint *checkpoint,
+                                    struct gsv_tensor **tensors, size_t *n, gpuserve_error *error)
+{
+    const size_t listed = list_files(checkpoint, NULL);
+    struct listed *all = gsv_alloc_array(listed + 1, sizeof(*all));
+
+    *n = 0;
+    *tensors = gsv_alloc_array(listed + 1, sizeof(**tensors));
+    if (!all || !*tensors) {
+        free(all);
+        free(*tensors);
+        *tensors = NULL;
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a list of %zu tensors", listed);
+    }
+    list_files(checkpoint, all);
+    qsort(all, listed, sizeof(*all), compare_tensors);
+    for (size_t i = 0; i < listed; i++)
+        if (i == 0 || strcmp(all[i].tensor.name, all[i - 1].tensor.name) != 0)
+            (*tensors)[(*n)++] = all[i].tensor;
+    free(all);
+    return GPUSERVE_OK;
 }

@@ -40,6 +40,39 @@ void gsv_floats_from_f16(float *to, const void *from, size_t n)
     }
 }
 
+/* The same for a 3-bit mantissa and the bias 7. The largest exponent is an ordinary one; only all
+ * ones in exponent and mantissa is a NaN. */
+static inline float float_from_f8_e4m3(uint8_t code)
+{
+    const uint32_t sign = (uint32_t)(code & 0x80u) << 24;
+    uint32_t bits = (uint32_t)(code & 0x7Fu) << 20;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    value *= 0x1p120f;
+    memcpy(&bits, &value, sizeof(bits));
+    bits |= (code & 0x7Fu) == 0x7Fu ? EXPONENT_MASK : 0;
+    bits |= sign;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+void gsv_floats_from_f8_e4m3(float *to, const void *from, size_t n)
+{
+    const uint8_t *codes = from;
+
+    for (size_t i = 0; i < n; i++)
+        to[i] = float_from_f8_e4m3(codes[i]);
+}
+
+void gsv_floats_from_f8_e5m2(float *to, const void *from, size_t n)
+{
+    const uint8_t *codes = from;
+
+    for (size_t i = 0; i < n; i++)
+        to[i] = float_from_f16((uint16_t)(codes[i] << 8));
+}
+
 void gsv_floats_from_bf16(float *to, const void *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

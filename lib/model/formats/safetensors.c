@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,13 +19,13 @@
 #define MAX_HEADER_BYTES 100000000u /* as in the reference implementation */
 #define MAX_HEADER_VALUES 1000000u
 #define MAX_HEADER_DEPTH 16
-#define METADATA_KEY "__metadata__"
 
 struct safetensors {
     struct gsv_weight_file file; /* first */
     uint64_t data_begin;         /* file offset of the tensors' bytes */
     struct gsv_json_value *header;
-    size_t metadata_at; /* the field of the header that is METADATA_KEY; their number: none */
+    size_t metadata_at;  /* the field of the header that is GSV_METADATA_KEY; their number: none */
+    bool has_row_scales; /* I8 tensors are I8_ROWS */
 };
 
 /* Byte range of one tensor during validation. */
@@ -39,16 +40,16 @@ static const struct {
     enum gsv_tensor_type type;
     unsigned bits;
 } types[] = {
-    { "F32", GSV_TENSOR_F32, 32 },      { "F16", GSV_TENSOR_F16, 16 },
-    { "BF16", GSV_TENSOR_BF16, 16 },    { "F64", GSV_TENSOR_F64, 64 },
-    { "I64", GSV_TENSOR_OTHER, 64 },    { "U64", GSV_TENSOR_OTHER, 64 },
-    { "I32", GSV_TENSOR_OTHER, 32 },    { "U32", GSV_TENSOR_OTHER, 32 },
-    { "I16", GSV_TENSOR_OTHER, 16 },    { "U16", GSV_TENSOR_OTHER, 16 },
-    { "I8", GSV_TENSOR_OTHER, 8 },      { "U8", GSV_TENSOR_OTHER, 8 },
-    { "BOOL", GSV_TENSOR_OTHER, 8 },    { "C64", GSV_TENSOR_OTHER, 64 },
-    { "F8_E5M2", GSV_TENSOR_OTHER, 8 }, { "F8_E4M3", GSV_TENSOR_OTHER, 8 },
-    { "F8_E8M0", GSV_TENSOR_OTHER, 8 }, { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
-    { "F6_E3M2", GSV_TENSOR_OTHER, 6 }, { "F4", GSV_TENSOR_OTHER, 4 },
+    { "F32", GSV_TENSOR_F32, 32 },        { "F16", GSV_TENSOR_F16, 16 },
+    { "BF16", GSV_TENSOR_BF16, 16 },      { "F64", GSV_TENSOR_F64, 64 },
+    { "I64", GSV_TENSOR_OTHER, 64 },      { "U64", GSV_TENSOR_OTHER, 64 },
+    { "I32", GSV_TENSOR_OTHER, 32 },      { "U32", GSV_TENSOR_OTHER, 32 },
+    { "I16", GSV_TENSOR_OTHER, 16 },      { "U16", GSV_TENSOR_OTHER, 16 },
+    { "I8", GSV_TENSOR_OTHER, 8 },        { "U8", GSV_TENSOR_OTHER, 8 },
+    { "BOOL", GSV_TENSOR_OTHER, 8 },      { "C64", GSV_TENSOR_OTHER, 64 },
+    { "F8_E5M2", GSV_TENSOR_F8_E5M2, 8 }, { "F8_E4M3", GSV_TENSOR_F8_E4M3, 8 },
+    { "F8_E8M0", GSV_TENSOR_OTHER, 8 },   { "F6_E2M3", GSV_TENSOR_OTHER, 6 },
+    { "F6_E3M2", GSV_TENSOR_OTHER, 6 },   { "F4", GSV_TENSOR_OTHER, 4 },
 };
 
 static int type_index(const char *name)
@@ -173,11 +174,13 @@ static gpuserve_status check_metadata(const struct gsv_json_value *metadata, con
     if (!metadata || gsv_json_is(metadata, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(metadata, GSV_JSON_OBJECT))
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY " is not an object", shown);
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " GSV_METADATA_KEY " is not an object",
+                        shown);
     for (size_t i = 0; i < metadata->n; i++) {
         if (!gsv_json_is(metadata->is.fields[i], GSV_JSON_STRING))
-            return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: " METADATA_KEY ": '%s' is not a string",
-                            shown, metadata->is.fields[i]->key);
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: " GSV_METADATA_KEY ": '%s' is not a string", shown,
+                            metadata->is.fields[i]->key);
     }
     return GPUSERVE_OK;
 }
@@ -194,7 +197,7 @@ static gpuserve_status check_tensors(const struct gsv_json_value *header, uint64
     for (size_t i = 0; i < header->n; i++) {
         const struct gsv_json_value *info = header->is.fields[i];
 
-        if (strcmp(info->key, METADATA_KEY) == 0)
+        if (strcmp(info->key, GSV_METADATA_KEY) == 0)
             continue;
         st = read_extent(&extents[n], info->key, info, shown, error);
         if (st != GPUSERVE_OK)
@@ -222,7 +225,7 @@ gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *
     if (!gsv_json_is(*json, GSV_JSON_OBJECT))
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: the header is not a JSON object", shown);
     if (st == GPUSERVE_OK)
-        st = check_metadata(gsv_json_member(*json, METADATA_KEY), shown, error);
+        st = check_metadata(gsv_json_member(*json, GSV_METADATA_KEY), shown, error);
     if (st == GPUSERVE_OK)
         st = check_tensors(*json, file_size - LENGTH_BYTES - header_size, shown, error);
     if (st != GPUSERVE_OK)
@@ -276,7 +279,7 @@ static gpuserve_status read_header(struct safetensors *safetensors, gpuserve_err
                                    file->shown, error);
     for (size_t *i = &safetensors->metadata_at; st == GPUSERVE_OK && *i < safetensors->header->n;
          ++*i)
-        if (strcmp(safetensors->header->is.fields[*i]->key, METADATA_KEY) == 0)
+        if (strcmp(safetensors->header->is.fields[*i]->key, GSV_METADATA_KEY) == 0)
             break;
     safetensors->data_begin = LENGTH_BYTES + header_size;
     free(header);
@@ -288,13 +291,31 @@ static const struct safetensors *as_safetensors(const struct gsv_weight_file *fi
     return (const struct safetensors *)(const void *)file; /* its first field */
 }
 
+static uint64_t data_offset(const struct gsv_weight_file *file, const struct gsv_json_value *info,
+                            size_t end)
+{
+    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
+
+    return as_safetensors(file)->data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, end));
+}
+
+/* The field of an I8 tensor's scales, or NULL. */
+static const struct gsv_json_value *find_scales(const struct gsv_weight_file *file,
+                                                const char *name)
+{
+    char scales[GSV_INT8_NAME_BYTES];
+    const int length = snprintf(scales, sizeof(scales), "%s" GSV_SCALE_SUFFIX, name);
+
+    return length > 0 && (size_t)length < sizeof(scales)
+               ? gsv_json_member(as_safetensors(file)->header, scales)
+               : NULL;
+}
+
 /* Describe the tensor of a header's field. */
 static void set_tensor(struct gsv_tensor *tensor, const struct gsv_weight_file *file,
                        const struct gsv_json_value *info)
 {
-    const uint64_t data_begin = as_safetensors(file)->data_begin;
     const struct gsv_json_value *shape = gsv_json_member(info, "shape");
-    const struct gsv_json_value *offsets = gsv_json_member(info, "data_offsets");
     const int type = type_index(gsv_json_get_string(gsv_json_member(info, "dtype")));
 
     memset(tensor, 0, sizeof(*tensor));
@@ -306,16 +327,20 @@ static void set_tensor(struct gsv_tensor *tensor, const struct gsv_weight_file *
     for (size_t i = 0; i < tensor->rank && i < GSV_TENSOR_MAX_RANK; i++)
         tensor->shape[i] = (uint64_t)gsv_json_get_int(gsv_json_at(shape, i));
     count_elements(info, &tensor->count); /* cannot overflow: validated when the file was opened */
-    tensor->offset = data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 0));
-    tensor->size_bytes =
-        data_begin + (uint64_t)gsv_json_get_int(gsv_json_at(offsets, 1)) - tensor->offset;
+    tensor->offset = data_offset(file, info, 0);
+    tensor->size_bytes = data_offset(file, info, 1) - tensor->offset;
+    if (as_safetensors(file)->has_row_scales && strcmp(tensor->type_name, "I8") == 0) {
+        tensor->type = GSV_TENSOR_I8_ROWS;
+        tensor->rows_offset = tensor->offset;
+        tensor->scales_offset = data_offset(file, find_scales(file, tensor->name), 0);
+    }
 }
 
 static bool find(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor)
 {
     const struct gsv_json_value *info = gsv_json_member(as_safetensors(file)->header, name);
 
-    if (!info || strcmp(name, METADATA_KEY) == 0)
+    if (!info || strcmp(name, GSV_METADATA_KEY) == 0)
         return false;
     set_tensor(tensor, file, info);
     return true;
@@ -353,8 +378,15 @@ gpuserve_status gsv_safetensors_open(struct gsv_weight_file **file, const struct
     return st;
 }
 
+void gsv_safetensors_use_row_scales(struct gsv_weight_file *file)
+{
+    ((struct safetensors *)(void *)file)->has_row_scales = true;
+}
+
 const char *gsv_safetensors_metadata(const struct gsv_weight_file *file, const char *key)
 {
+    if (file->format != &format)
+        return NULL;
     return gsv_json_get_string(
-        gsv_json_member(gsv_json_member(as_safetensors(file)->header, METADATA_KEY), key));
+        gsv_json_member(gsv_json_member(as_safetensors(file)->header, GSV_METADATA_KEY), key));
 }

@@ -11,6 +11,8 @@
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/weight_file.h"
 
+#define GSV_METADATA_KEY "__metadata__" /* the field of a header that is not a tensor */
+
 /* Validate and parse `header`, the JSON part of `header_size` bytes in a file of `file_size` bytes.
  * `shown` is the file's name for messages. *json is owned by the caller. */
 gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *header,
@@ -21,7 +23,18 @@ gpuserve_status gsv_safetensors_check(struct gsv_json_value **json, const char *
 gpuserve_status gsv_safetensors_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
                                      const char *name, gpuserve_error *error);
 
-/* A value of __metadata__ of a safetensors file, borrowed, or NULL. */
+/* The int8 format of docs/converting.md: in a file whose metadata "format" is GSV_INT8_FORMAT,
+ * each I8 tensor NAME [rows, columns] has a tensor NAME_scale, F32 [rows]. Its file name is another
+ * one than model.safetensors: a program that knows only that name must not read codes as values. */
+#define GSV_INT8_FILE "model.int8"
+#define GSV_INT8_FORMAT "gpuserve-int8-rows-1"
+#define GSV_SCALE_SUFFIX "_scale"
+#define GSV_INT8_NAME_BYTES 512 /* of the name of an int8 tensor's scales */
+
+/* Read the I8 tensors as I8_ROWS from now on; each has valid scales. */
+void gsv_safetensors_use_row_scales(struct gsv_weight_file *file);
+
+/* A value of __metadata__, borrowed, or NULL; NULL for a file of another format. */
 const char *gsv_safetensors_metadata(const struct gsv_weight_file *file, const char *key);
 
 #endif

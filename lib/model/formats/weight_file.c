@@ -21,15 +21,29 @@ uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n)
     } sizes[] = {
         [GSV_TENSOR_F32] = { 1, 4 },      [GSV_TENSOR_F16] = { 1, 2 },
         [GSV_TENSOR_BF16] = { 1, 2 },     [GSV_TENSOR_F64] = { 1, 8 },
-        [GSV_TENSOR_Q4_0] = { 32, 18 },   [GSV_TENSOR_Q4_1] = { 32, 20 },
-        [GSV_TENSOR_Q5_0] = { 32, 22 },   [GSV_TENSOR_Q5_1] = { 32, 24 },
-        [GSV_TENSOR_Q8_0] = { 32, 34 },   [GSV_TENSOR_IQ4_NL] = { 32, 18 },
-        [GSV_TENSOR_Q2_K] = { 256, 84 },  [GSV_TENSOR_Q3_K] = { 256, 110 },
-        [GSV_TENSOR_Q4_K] = { 256, 144 }, [GSV_TENSOR_Q5_K] = { 256, 176 },
-        [GSV_TENSOR_Q6_K] = { 256, 210 }, [GSV_TENSOR_OTHER] = { 1, 0 },
+        [GSV_TENSOR_F8_E4M3] = { 1, 1 },  [GSV_TENSOR_F8_E5M2] = { 1, 1 },
+        [GSV_TENSOR_I8_ROWS] = { 1, 1 },  [GSV_TENSOR_Q4_0] = { 32, 18 },
+        [GSV_TENSOR_Q4_1] = { 32, 20 },   [GSV_TENSOR_Q5_0] = { 32, 22 },
+        [GSV_TENSOR_Q5_1] = { 32, 24 },   [GSV_TENSOR_Q8_0] = { 32, 34 },
+        [GSV_TENSOR_IQ4_NL] = { 32, 18 }, [GSV_TENSOR_Q2_K] = { 256, 84 },
+        [GSV_TENSOR_Q3_K] = { 256, 110 }, [GSV_TENSOR_Q4_K] = { 256, 144 },
+        [GSV_TENSOR_Q5_K] = { 256, 176 }, [GSV_TENSOR_Q6_K] = { 256, 210 },
+        [GSV_TENSOR_OTHER] = { 1, 0 },
     };
 
     return n / sizes[type].block * sizes[type].bytes;
+}
+
+gpuserve_status gsv_tensor_check_order(const struct gsv_tensor *tensor, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    if (!tensor->is_strided)
+        return GPUSERVE_OK;
+    st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                  "%s: tensor '%s' is not contiguous: its elements are not in row order",
+                  tensor->file->shown, tensor->name);
+    return gsv_hint(error, st, "save the model again with tensor.contiguous()");
 }
 
 static gpuserve_status refuse_pointer(const struct gsv_weight_file *file, gpuserve_error *error)

@@ -20,7 +20,10 @@ enum gsv_tensor_type {
     GSV_TENSOR_F16,
     GSV_TENSOR_BF16,
     GSV_TENSOR_F64,
-    GSV_TENSOR_Q4_0, /* from here on blocks of GGUF files, see gguf_quant.c */
+    GSV_TENSOR_F8_E4M3, /* 4 exponent bits, no infinity (float8_e4m3fn) */
+    GSV_TENSOR_F8_E5M2, /* 5 exponent bits, the upper half of a float16 */
+    GSV_TENSOR_I8_ROWS, /* int8 with a float32 scale for each row: see row_scales.c */
+    GSV_TENSOR_Q4_0,    /* from here on blocks of GGUF files, see gguf_quant.c */
     GSV_TENSOR_Q4_1,
     GSV_TENSOR_Q5_0,
     GSV_TENSOR_Q5_1,
@@ -48,6 +51,9 @@ struct gsv_tensor {
     uint64_t count;                      /* number of elements */
     uint64_t offset;                     /* bytes from the start of the file */
     uint64_t size_bytes;                 /* 0 if is_strided */
+    /* I8_ROWS, else 0. Unchanged in a tensor that describes some rows of another one. */
+    uint64_t rows_offset;   /* bytes from the start of the file to row 0 of the whole tensor */
+    uint64_t scales_offset; /* to the scale of row 0 */
 };
 
 /* The functions of a format. */
@@ -84,7 +90,11 @@ bool gsv_weight_file_at(const struct gsv_weight_file *file, size_t i, struct gsv
 const char *gsv_weight_file_name(const struct gsv_weight_file *file); /* for messages */
 int gsv_weight_file_fd(const struct gsv_weight_file *file);
 
-/* Bytes of n elements, whole blocks of the type; 0 for OTHER. */
+/* Refuse, by name, a tensor whose elements are not in row order. */
+gpuserve_status gsv_tensor_check_order(const struct gsv_tensor *tensor, gpuserve_error *error);
+
+/* Bytes of n elements, whole blocks of the type; 0 for OTHER. The scales of I8_ROWS are not
+ * included. */
 uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n);
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/tokenize.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdlib.h>
@@ -237,8 +238,8 @@ static gpuserve_status put_tokens(const struct runtime_entities_reading *r,
     return st;
 }
 
-static gpuserve_status put_token(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
-                                 size_t capacity, size_t *size, gpuserve_error *error)
+gpuserve_status gsv_put_token_text(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
+                                   size_t capacity, size_t *size, gpuserve_error *error)
 {
     size_t length = 0;
     const char *token = gsv_tokenizer_token(tokenizer, id, &length);
@@ -259,7 +260,7 @@ GPUSERVE_API gpuserve_status gpuserve_token_text(gpuserve_model *handle, int32_t
 
     if (st != GPUSERVE_OK)
         return st;
-    st = put_token(model->plan.tokenizer, id, text, capacity, size, error);
+    st = gsv_put_token_text(model->plan.tokenizer, id, text, capacity, size, error);
     gsv_handle_unpin(handle, &model);
     return st;
 }
@@ -303,7 +304,7 @@ GPUSERVE_API gpuserve_status gpuserve_entity_word(
     if (has_unknown(&r, entity))
         st = put_tokens(&r, entity, word, capacity, size, error);
     else if (aggregation == GPUSERVE_AGGREGATION_NONE)
-        st = put_token(r.tokenizer, ids[entity->first], word, capacity, size, error);
+        st = gsv_put_token_text(r.tokenizer, ids[entity->first], word, capacity, size, error);
     else
         st =
             gsv_tokenizer_decode(r.tokenizer, ids + entity->first, entity->last - entity->first + 1,

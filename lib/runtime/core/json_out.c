@@ -4,6 +4,7 @@
 #include "lib/runtime/core/json_out.h"
 
 #include "lib/base/error.h"
+#include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 
 #include <stdlib.h>
@@ -57,7 +58,7 @@ void gsv_json_append(json_t **array, json_t *value)
 gpuserve_status gsv_json_write(struct gsv_json *json, char *text, size_t capacity, size_t *size,
                                gpuserve_error *error)
 {
-    char *dump = json->object ? json_dumps(json->object, JSON_INDENT(2)) : NULL;
+    char *dump = gsv_json_dump(json->object, JSON_INDENT(2));
     gpuserve_status st;
 
     json_decref(json->object);

@@ -7,6 +7,7 @@
 #include "lib/runtime/observe/profile.h"
 
 #include "lib/base/error.h"
+#include "lib/base/json_tree.h"
 #include "lib/runtime/core/json_out.h"
 
 #include <stdio.h>
@@ -245,7 +246,7 @@ gpuserve_status gsv_profile_write(const struct gsv_profile *profile, gpuserve_te
     gsv_json_add_object(&json, "memory", describe_memory(profile));
     if (profile->options.trace)
         gsv_json_add_object(&json, "trace", describe_trace(profile));
-    text = json.object ? json_dumps(json.object, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) : NULL;
+    text = gsv_json_dump(json.object, JSON_INDENT(1) | JSON_REAL_PRECISION(10));
     json_decref(json.object);
     if (!text)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the profile");

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""`gpuserve convert`: its output, its options, and what a signal leaves. The numbers are in tests/python."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from common import PROGRAM, ROOT, Case, environment, gpuserve, main, model
+
+MODELS = os.path.join(ROOT, "tests/data/models")
+MINILM = "all-MiniLM-L6-v2"
+
+
+class Program(Case):
+    def test_the_command(self):
+        source = os.path.join(MODELS, "st-dense")
+        done = self.works("convert", source, self.path("out"), "--dtype", "int8", "--json")
+        facts = json.loads(done.out)
+        with open(os.path.join(self.path("out"), "gpuserve-convert.json"), encoding="utf-8") as file:
+            stored = json.load(file)
+        for key in ("dtype", "compared", "probes", "bytes_before", "bytes_after", "tensors", "tensors_int8"):
+            self.assertEqual(facts[key], stored[key], key)
+        self.assertAlmostEqual(facts["cosine_min"], stored["cosine_min"], 6)
+        self.fails(1, "the output exists", "convert", source, self.path("out"), "--dtype", "float16")
+        text = self.works("convert", source, self.path("out"), "--dtype", "float16", "--force").out
+        for word in ("cosine_mean", "cosine_min", "bytes_before", "bytes_after", "seconds"):
+            self.assertIn(word, text)
+        self.fails(2, "--dtype is missing", "convert", source, self.path("x"))
+        self.fails(2, "convert needs a model and an output", "convert", source, "--dtype", "int8")
+        self.fails(2, "tf32", "convert", source, self.path("x"), "--dtype", "tf32")
+        self.assertIn("--max-shard-size", gpuserve("convert", "--help").out)
+
+    def test_a_signal_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for delay in (0.0, 0.1, 0.3):
+                child = subprocess.Popen([PROGRAM, "convert", model(MINILM), self.path("out"), "--dtype", "bfloat16"],
+                                         env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                until = time.monotonic() + 60
+                while not os.listdir(self.folder) and child.poll() is None and time.monotonic() < until:
+                    time.sleep(0.001)
+                time.sleep(delay)
+                child.send_signal(number)
+                child.stderr.read()
+                child.stderr.close()
+                code = child.wait()
+                if code == 0:    # it was faster
+                    shutil.rmtree(self.path("out"))
+                else:
+                    self.assertEqual(code, -number)
+                self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    main(__name__)
