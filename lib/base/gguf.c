@@ -43,17 +43,17 @@ static gpuserve_status read_part(struct gsv_gguf **out, int fd, uint64_t size, u
 static gpuserve_status read_header(struct gsv_gguf **out, int fd, uint64_t file_size,
                                    const char *shown, gpuserve_error *error)
 {
-    const uint64_t most = file_size < GSV_GGUF_MAX_HEADER ? file_size : GSV_GGUF_MAX_HEADER;
+    const uint64_t maximum = file_size < GSV_GGUF_MAX_HEADER ? file_size : GSV_GGUF_MAX_HEADER;
     gpuserve_status st = GPUSERVE_OK;
 
     for (uint64_t size = FIRST_BYTES;; size *= 4) {
         bool is_short;
 
-        size = size < most ? size : most;
+        size = size < maximum ? size : maximum;
         st = read_part(out, fd, size, file_size, shown, &is_short, error);
         if (!is_short)
             return st;
-        if (size == most)
+        if (size == maximum)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: the header has more than %llu bytes, the limit", shown,
                             (unsigned long long)GSV_GGUF_MAX_HEADER);

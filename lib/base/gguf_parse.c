@@ -288,7 +288,7 @@ static gpuserve_status read_shape(struct gguf_reading *r, struct gsv_gguf_tensor
 }
 
 /* Read type and offset; sets the size in bytes. */
-static gpuserve_status read_place(struct gguf_reading *r, struct gsv_gguf_tensor *tensor)
+static gpuserve_status read_offset(struct gguf_reading *r, struct gsv_gguf_tensor *tensor)
 {
     const struct gsv_gguf_type *type;
     uint64_t number = 0;
@@ -337,8 +337,8 @@ static gpuserve_status read_alignment(const struct gguf_reading *r, const struct
 
 /* Check that the tensors follow each other, from the first aligned byte after the header; makes
  * their offsets those in the file. */
-static gpuserve_status place_tensors(const struct gguf_reading *r, struct gsv_gguf *gguf,
-                                     uint64_t alignment)
+static gpuserve_status set_tensor_offsets(const struct gguf_reading *r, struct gsv_gguf *gguf,
+                                          uint64_t alignment)
 {
     const uint64_t begin = (r->at + alignment - 1) / alignment * alignment;
     uint64_t at = 0; /* below INT64_MAX: no overflow in the sums below */
@@ -386,12 +386,12 @@ static gpuserve_status read_tensors(struct gguf_reading *r, struct gsv_gguf *ggu
         if (st == GPUSERVE_OK)
             st = read_shape(r, &gguf->tensors[i]);
         if (st == GPUSERVE_OK)
-            st = read_place(r, &gguf->tensors[i]);
+            st = read_offset(r, &gguf->tensors[i]);
     }
     if (st != GPUSERVE_OK)
         return st;
     gguf->n_tensors = (size_t)n;
-    st = place_tensors(r, gguf, alignment);
+    st = set_tensor_offsets(r, gguf, alignment);
     if (st != GPUSERVE_OK)
         return st;
     qsort(gguf->tensors, gguf->n_tensors, sizeof(*gguf->tensors), compare_tensors);

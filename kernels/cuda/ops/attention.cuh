@@ -10,11 +10,11 @@
 
 /* The keys [begin, end) of a sequence of n keys that at least one of the queries [first, last]
  * attends to; a single query attends to all of them. Rows are counted from the sequence's first. */
-struct gsv_key_range {
+struct gsv_key_bounds {
     int begin;
     int end;
 
-    __device__ __forceinline__ gsv_key_range(int causal, int window, int first, int last, int n)
+    __device__ __forceinline__ gsv_key_bounds(int causal, int window, int first, int last, int n)
         : begin(0), end(causal ? min(n, last + 1) : n)
     {
         if (window <= 0)

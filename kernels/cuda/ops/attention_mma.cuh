@@ -93,10 +93,10 @@ cudaError_t launch_height(const struct gsv_tiles *tiles, const Launch &launch)
     }
 }
 
-__device__ __forceinline__ struct gsv_key_range range_of(const struct attention_args &args,
-                                                         int first, int last, int n)
+__device__ __forceinline__ struct gsv_key_bounds range_of(const struct attention_args &args,
+                                                          int first, int last, int n)
 {
-    return gsv_key_range(args.causal, args.window, first, last, n);
+    return gsv_key_bounds(args.causal, args.window, first, last, n);
 }
 
 template <int head_size> struct layout {
@@ -203,7 +203,7 @@ __device__ __forceinline__ float soft_cap(const struct attention_args &args, flo
 template <int n>
 __device__ __forceinline__ void
 mask_with_options(float (&scores)[n][4], const struct attention_args &args, int row, int key,
-                  const struct gsv_key_range &range, int lane)
+                  const struct gsv_key_bounds &range, int lane)
 {
     const int span = args.bias_span - 1;
     const float *bias = args.relative_bias;
@@ -213,7 +213,7 @@ mask_with_options(float (&scores)[n][4], const struct attention_args &args, int 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = row + half * 8;
-        const struct gsv_key_range own = range_of(args, query, query, range.end);
+        const struct gsv_key_bounds own = range_of(args, query, query, range.end);
 
 #pragma unroll
         for (int j = 0; j < n; j++) {
@@ -379,7 +379,7 @@ add_tile(row_state<head_size> &state, const uint32_t (&q)[head_size / 16][4], co
 
     if constexpr (options) {
         const int last = tile.first_row - tile.first_key + tile.n_rows - 1;
-        const struct gsv_key_range range = range_of(args, row, min(row + 15, last), tile.n_keys);
+        const struct gsv_key_bounds range = range_of(args, row, min(row + 15, last), tile.n_keys);
         const int n_keys = min(KEYS, range.end - key);
 
         if (n_keys <= 0 || key + KEYS <= range.begin)
@@ -418,7 +418,7 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
 
     from.template find<options, head_size>(args, tile.first_key);
     if constexpr (options) {
-        const struct gsv_key_range range =
+        const struct gsv_key_bounds range =
             range_of(args, first_row, first_row + tile.n_rows - 1, tile.n_keys);
 
         begin = range.begin / KEYS;

@@ -91,8 +91,8 @@ __device__ __forceinline__ void attend_wide(const struct attention_args &args,
     const int first = tile.first_row - tile.first_key;
     const int last = first + tile.n_rows - 1;
     const int row = first + warp * 16; /* the warp's first query */
-    const struct gsv_key_range all = range_of(args, first, last, tile.n_keys);
-    const struct gsv_key_range own = range_of(args, row, min(row + 15, last), tile.n_keys);
+    const struct gsv_key_bounds all = range_of(args, first, last, tile.n_keys);
+    const struct gsv_key_bounds own = range_of(args, row, min(row + 15, last), tile.n_keys);
     row_state<WIDE> state = {};
     head_rows<T> from;
 

@@ -59,12 +59,12 @@ __device__ int find_sequence(const int32_t *cu_seqlens, int n_sequences, int row
 }
 
 /* Rows of the keys that a query attends to; none if it belongs to no sequence. */
-__device__ struct gsv_key_range keys_of(const struct naive_args &args, int row)
+__device__ struct gsv_key_bounds keys_of(const struct naive_args &args, int row)
 {
     const int sequence = find_sequence(args.cu_seqlens, args.n_sequences, row);
     const int first = sequence < args.n_sequences ? args.cu_seqlens[sequence] : row;
     const int end = sequence < args.n_sequences ? args.cu_seqlens[sequence + 1] : row;
-    struct gsv_key_range keys(args.causal, args.window, row - first, row - first, end - first);
+    struct gsv_key_bounds keys(args.causal, args.window, row - first, row - first, end - first);
 
     keys.begin += first;
     keys.end += first;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(WARPS *GSV_WARP) attention_naive(const struct 
     const size_t stride = width + 2 * values;
     const T *const qkv = static_cast<const T *>(args.qkv);
     T *const out = static_cast<T *>(args.out) + row * width + static_cast<size_t>(head) * size;
-    const struct gsv_key_range keys = keys_of(args, row);
+    const struct gsv_key_bounds keys = keys_of(args, row);
     const struct query<T> query = {
         args, q, row, head
     };

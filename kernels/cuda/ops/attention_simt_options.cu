@@ -128,7 +128,7 @@ __device__ __forceinline__ void finish_scores(float (&scores)[TOGETHER],
 
 #pragma unroll
     for (int r = 0; r < TOGETHER; r++) {
-        const struct gsv_key_range own(args.causal, args.window, first + r, first + r, n_keys);
+        const struct gsv_key_bounds own(args.causal, args.window, first + r, first + r, n_keys);
         float x = scores[r];
 
         if (args.relative_bias && key < own.end)
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(THREADS, SIZE < 256 ? 4 : 3)
     const T *const qkv = static_cast<const T *>(args.qkv);
     const T *const keys = qkv + tile.first_key * stride + static_cast<size_t>(key_head) * SIZE;
     const int first = row - tile.first_key; /* the block's first query in its sequence */
-    const struct gsv_key_range range(args.causal, args.window, first, first + n_rows - 1,
-                                     tile.n_keys);
+    const struct gsv_key_bounds range(args.causal, args.window, first, first + n_rows - 1,
+                                      tile.n_keys);
 
 #pragma unroll
     for (int r = 0; r < TOGETHER; r++)

@@ -204,7 +204,7 @@ static int replace_in_two_steps(const struct gsv_output_dir *output)
     return failed ? -1 : 0;
 }
 
-static int move_into_place(const struct gsv_output_dir *output)
+static int rename_output(const struct gsv_output_dir *output)
 {
     if (rename_with(output->temporary, output->path, RENAME_NOREPLACE) == 0)
         return 0;
@@ -222,7 +222,7 @@ static int move_into_place(const struct gsv_output_dir *output)
 
 gpuserve_status gsv_output_end(struct gsv_output_dir *output, gpuserve_error *error)
 {
-    if ((fsync(output->fd) != 0 && errno != EINVAL) || move_into_place(output) != 0)
+    if ((fsync(output->fd) != 0 && errno != EINVAL) || rename_output(output) != 0)
         return gsv_fail(error, errno == EEXIST ? GPUSERVE_E_INVALID : GPUSERVE_E_IO, "%s: %s",
                         output->path, strerror(errno));
     free(output->temporary);

@@ -105,13 +105,13 @@ static gpuserve_status read_arrays(struct gguf_tokens *from, gpuserve_error *err
 /* Restore a WordPiece token: `buffer` has the capacity of the text plus 2. */
 static struct gsv_gguf_text restore_word(struct gsv_gguf_text text, int32_t type, char *buffer)
 {
-    const size_t mark = strlen(WORD_BEGIN);
+    const size_t prefix_size = strlen(WORD_BEGIN);
 
     if (type == GSV_GGUF_TOKEN_CONTROL)
         return text;
     /* A lone U+2581 is the continuation "##" of itself: no word is empty. */
-    if (text.size > mark && memcmp(text.at, WORD_BEGIN, mark) == 0)
-        return (struct gsv_gguf_text){ text.at + mark, text.size - mark };
+    if (text.size > prefix_size && memcmp(text.at, WORD_BEGIN, prefix_size) == 0)
+        return (struct gsv_gguf_text){ text.at + prefix_size, text.size - prefix_size };
     memcpy(buffer, "##", 2);
     memcpy(buffer + 2, text.at, text.size);
     return (struct gsv_gguf_text){ buffer, text.size + 2 };
