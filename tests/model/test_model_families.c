@@ -188,6 +188,34 @@ static void check_model(const char *name, const struct gpuserve_backend *backend
     free_texts(&texts);
 }
 
+/* True if refused.txt names the model; `reason` receives what the error must contain. */
+static bool is_refused(const char *name, char reason[96])
+{
+    FILE *file = fopen(test_data("models/refused.txt"), "r");
+    char line[256], listed[96];
+    bool found = false;
+
+    cr_assert(file, "tests/data/models/refused.txt is missing");
+    while (!found && fgets(line, sizeof(line), file))
+        found = sscanf(line, "%95[^#\t\n]\t%95[^\n]", listed, reason) == 2 &&
+                strcmp(listed, name) == 0;
+    fclose(file);
+    return found;
+}
+
+/* A model that needs an unsupported option is refused by its name. */
+static void check_refusal(const char *name, const char *reason)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char path[1024];
+    gpuserve_status st;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    st = try_load(path, NULL, &error);
+    cr_expect_eq(st, GPUSERVE_E_UNSUPPORTED, "%s: status %d", name, (int)st);
+    cr_expect(strstr(error.message, reason), "%s: '%s' is not in: %s", name, reason, error.message);
+}
+
 ParameterizedTestParameters(model_families, equals_transformers_in_float64)
 {
     static struct name names[MAX_MODELS];
@@ -198,6 +226,12 @@ ParameterizedTestParameters(model_families, equals_transformers_in_float64)
 
 ParameterizedTest(struct name *name, model_families, equals_transformers_in_float64)
 {
+    char reason[96];
+
+    if (is_refused(name->text, reason)) {
+        check_refusal(name->text, reason);
+        return;
+    }
     check_model(name->text, gsv_backend_cpu());
     check_model(name->text, gsv_backend_ref());
 }
