@@ -67,7 +67,7 @@ gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *e
 
         for (size_t i = 0; gsv_weight_file_at(spec->weights.files[f], i, &tensor); i++) {
             if (st != GPUSERVE_OK || strncmp(tensor.name, prefix, strlen(prefix)) != 0 ||
-                is_buffer(&tensor) ||
+                is_buffer(&tensor) || gsv_is_row_scales(&tensor) ||
                 bsearch(&tensor.name, used, n, sizeof(*used), compare_pointers))
                 continue;
             st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,

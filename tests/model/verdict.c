@@ -40,7 +40,10 @@ static void print_tensors(const struct gsv_weight_file *file)
             tensor.offset > file->size_bytes ||
             tensor.size_bytes > file->size_bytes - tensor.offset)
             abort();
-        printf(" %s:%llu:%llu", tensor.name, (unsigned long long)tensor.offset,
+        putchar(' ');
+        for (const char *at = tensor.name; *at; at++) /* a verdict is one line */
+            putchar(*at == '\n' ? '?' : *at);
+        printf(":%llu:%llu", (unsigned long long)tensor.offset,
                (unsigned long long)tensor.size_bytes);
     }
 }

@@ -616,6 +616,12 @@ class Atomic(Directories):
             convert(source, self.out(), "float16")
         self.assertIn("a model directory holds config.json", caught.exception.hint)
         os.rename(self.path("config.json"), os.path.join(source, "config.json"))
+        os.makedirs(self.path("gguf"))
+        self.write("gguf/config.json", "{}")
+        self.write("gguf/any.gguf", "x")
+        for path in (self.path("gguf"), self.path("gguf/any.gguf")):
+            with self.assertRaisesRegex(UnsupportedError, "the model is a GGUF file, without the config.json"):
+                convert(path, self.out(), "float16")
         with gpuserve.Context() as context:
             convert(source, self.out(), "float16", context=context)
             self.assertEqual(context.models(), [])

@@ -70,7 +70,8 @@ gpuserve_status gsv_checkpoint_list(const struct gsv_checkpoint *checkpoint,
 /* Reading a tensor's elements [first, first + n), in any chunks:
  *   gsv_tensor_fetch: file --> `raw`, gsv_tensor_raw_bytes() long --> gsv_tensor_floats: float32
  * The raw bytes are the elements as in the file; those of I8_ROWS follow the scales of their rows.
- * Type OTHER has no floats, and a tensor with is_strided cannot be read. */
+ * Chunks of block types are whole blocks. Type OTHER has no floats, and a tensor with is_strided
+ * cannot be read. */
 size_t gsv_tensor_raw_bytes(const struct gsv_tensor *tensor, uint64_t first, size_t n);
 gpuserve_status gsv_tensor_fetch(const struct gsv_tensor *tensor, uint64_t first, size_t n,
                                  void *raw, gpuserve_error *error);

@@ -39,7 +39,7 @@ static const struct foreign {
     { ".msgpack", "Flax", TRANSFORMERS("from_flax") },
     { "rust_model.ot", "rust-bert", REVISION },
     { ".npz", "NumPy or MLX", REVISION },
-    { ".gguf", "GGUF", "take the repository that the GGUF file was made from" },
+    { ".gguf", "GGUF", "give the path of the .gguf file" },
 };
 
 static const struct foreign *format_of(const char *name)

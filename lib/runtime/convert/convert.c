@@ -77,10 +77,24 @@ static gpuserve_status fail_no_config(const struct conversion *c, gpuserve_error
     return gsv_hint(error, st, "convert reads the directory of a model: " GSV_MODEL_DIRECTORY_HINT);
 }
 
+/* The output of a GGUF file would lack what is only in its key-values. */
+static gpuserve_status fail_gguf(const struct conversion *c, gpuserve_error *error)
+{
+    const gpuserve_status st =
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "%s: the model is a GGUF file, without the config.json and the tokenizer that the "
+                 "output needs",
+                 c->input);
+
+    return gsv_hint(error, st, "convert the directory that the GGUF file was made from");
+}
+
 static gpuserve_status open_input(struct conversion *c, gpuserve_error *error)
 {
     gpuserve_status st = gsv_dir_open(&c->dir, c->input, error);
 
+    if (st == GPUSERVE_OK && gsv_dir_gguf(c->dir))
+        st = fail_gguf(c, error);
     if (st == GPUSERVE_OK)
         st = gsv_modules_read(&c->modules, c->dir, error);
     if (st == GPUSERVE_OK && !gsv_dir_has_in(c->dir, c->modules.transformer, "config.json"))
