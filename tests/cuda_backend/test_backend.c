@@ -137,6 +137,32 @@ Test(cuda_backend, tiny_models_equal_torch)
     }
 }
 
+/* A model of each family whose operations differ: norms, positions, attention, gates. */
+Test(cuda_backend, families_equal_transformers)
+{
+    static const struct bounds bounds[] = {
+        { GPUSERVE_DTYPE_FLOAT32, 0.9999999, 1e-4 },
+        { GPUSERVE_DTYPE_FLOAT16, 0.9995, 1.0 },
+        { GPUSERVE_DTYPE_BFLOAT16, 0.995, 1.0 },
+    };
+    static const char *const names[] = {
+        "albert-groups", "electra",    "ernie",            "megatron-bert",
+        "rembert",       "deberta",    "deberta-v3",       "modernbert",
+        "eurobert",      "nomic-bert", "gte-hub-ntk",      "jina-v3",
+        "umt5-encoder",  "clip-text",  "t5-encoder-gated", "qwen3",
+        "mistral",       "llama-yarn", "gemma2",           "gemma3-bidirectional",
+    };
+    char path[1024], reference[256];
+
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        snprintf(reference, sizeof(reference), "models/%s", names[m]);
+        snprintf(path, sizeof(path), "%s", test_data(reference));
+        snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
+        for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+            check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
+    }
+}
+
 /* One row per token of texts with special tokens anywhere; pad tokens have special positions. */
 static void check_specials(const char *name)
 {
