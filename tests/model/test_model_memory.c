@@ -185,6 +185,9 @@ static const struct scenario scenarios[] = {
     { "models/st-dense", "heads/mlp.safetensors", GPUSERVE_DTYPE_FLOAT32, false },
     { "models/bert-sharded", NULL, GPUSERVE_DTYPE_INT8, true },
     { "models/mpnet", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/deberta-v3", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/ernie", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/qwen3", NULL, GPUSERVE_DTYPE_INT8, false },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
@@ -279,10 +282,24 @@ static void check_sizes(const char *path, uint32_t dtype)
 
 Test(model_memory, sizes_are_known_exactly_before_loading)
 {
-    const char *const names[] = { "models/bert",         "models/st-dense",
-                                  "models/st-no-prompt", "models/bert-masked",
-                                  "models/st-poolings",  "models/mpnet",
-                                  "models/bert-multi",   "models/distilbert-single" };
+    const char *const names[] = { "models/bert",
+                                  "models/st-dense",
+                                  "models/st-no-prompt",
+                                  "models/bert-masked",
+                                  "models/st-poolings",
+                                  "models/mpnet",
+                                  "models/bert-multi",
+                                  "models/distilbert-single",
+                                  "models/albert-groups",
+                                  "models/deberta-v3",
+                                  "models/modernbert",
+                                  "models/rembert-masked",
+                                  "models/eurobert-multi-late",
+                                  "models/clip-text",
+                                  "models/qwen3-single",
+                                  "models/umt5-encoder",
+                                  "models/gemma3-bidirectional",
+                                  "models/llama-longrope" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);
