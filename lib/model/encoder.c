@@ -14,6 +14,7 @@
 #include "lib/model/encoder.h"
 
 #include "lib/base/error.h"
+#include "lib/model/adapters.h"
 
 /* What the functions below share. */
 struct run {
@@ -62,8 +63,10 @@ void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations 
     }
 }
 
-/* A gated linear unit leaves its rows where the gates were. */
-int32_t gsv_stage_input_ld(const struct gsv_spec *spec, enum gsv_stage stage)
+/* A gated linear unit leaves its rows where the gates were. With an adapter the activation runs as
+ * one, see gsv_add_linear_adapters(). */
+int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activations *at,
+                           enum gsv_stage stage)
 {
     const struct gsv_config *config = &spec->config;
 
@@ -71,7 +74,7 @@ int32_t gsv_stage_input_ld(const struct gsv_spec *spec, enum gsv_stage stage)
     case GSV_STAGE_PROJECT:
         return gsv_context_columns(config);
     case GSV_STAGE_CONTRACT:
-        return config->intermediate_size * (config->is_gated ? 2 : 1);
+        return config->intermediate_size * (config->is_gated || at->adapter > 0 ? 2 : 1);
     default:
         return config->hidden_size;
     }
@@ -125,7 +128,7 @@ static gpuserve_status embed(const struct run *run, void *out, bool normalize,
         .out = out,
         .word = gsv_net_place(run->net, spec->word),
         .position = gsv_net_place(run->net, spec->position),
-        .type = gsv_net_place(run->net, spec->type),
+        .type = gsv_net_place(run->net, gsv_adapter_types(spec->type, run->at->adapter)),
         .gamma = has_norm ? gsv_net_place(run->net, spec->embedding_norm.gamma) : NULL,
         .beta = has_norm ? gsv_net_place(run->net, spec->embedding_norm.beta) : NULL,
         .eps = spec->config.eps,
@@ -161,6 +164,39 @@ static gpuserve_status embed_projected(const struct run *run)
     return st;
 }
 
+/* The words of an adapter: the vectors of A, and a product with B. */
+static gpuserve_status embed_adapted(const struct run *run, const struct gpuserve_linear *reader)
+{
+    const struct gsv_spec *spec = run->net->spec;
+    const int32_t item = gsv_adapter_item(spec->word, run->at->adapter);
+    const int32_t rank = spec->config.adapters.rank;
+    const struct gpuserve_op_embed down = {
+        .batch = run->batch,
+        .out = run->at->low,
+        .word = gsv_net_place(run->net, item),
+        .hidden = rank,
+        .norm = GPUSERVE_NORM_NONE,
+    };
+    const struct gpuserve_op_linear up = {
+        .weight = run->net->linears[item + 1],
+        .in = run->at->low,
+        .out = run->at->hidden,
+        .residual = run->at->hidden,
+        .rows = run->batch->n_rows,
+        .in_ld = rank,
+        .out_ld = spec->config.hidden_size,
+    };
+    gpuserve_status st = embed(run, run->at->hidden, false, NULL);
+
+    if (st == GPUSERVE_OK)
+        st = run->net->backend->embed(run->stream, &down);
+    if (st == GPUSERVE_OK)
+        st = run->net->backend->linear(run->stream, &up);
+    return st == GPUSERVE_OK ? add_norm(run, run->at->hidden, run->at->hidden, NULL, NULL,
+                                        &spec->embedding_norm, reader)
+                             : st;
+}
+
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at)
@@ -172,6 +208,8 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
 
     if (spec->projection >= 0)
         st = embed_projected(&run);
+    else if (at->adapter > 0)
+        st = embed_adapted(&run, is_post_norm(spec) ? reader : NULL);
     else
         st = embed(&run, at->hidden, true, is_post_norm(spec) ? reader : NULL);
     if (st == GPUSERVE_OK && !is_post_norm(spec))
@@ -278,6 +316,36 @@ static gpuserve_status end_block(const struct run *run, void *in,
     return add_norm(run, at->context, in, at->hidden, at->hidden, next, reader);
 }
 
+/* Write the adapter's product to the linear's output, as its residual. */
+static gpuserve_status adapt(const struct run *run, int32_t index, struct gpuserve_op_linear *op)
+{
+    const struct gsv_spec *spec = run->net->spec;
+    const int32_t item = gsv_adapter_item(index, run->at->adapter);
+    const struct gpuserve_op_linear down = {
+        .weight = run->net->linears[item],
+        .in = op->in,
+        .out = run->at->low,
+        .rows = op->rows,
+        .in_ld = op->in_ld,
+        .out_ld = spec->config.adapters.rank,
+    };
+    const struct gpuserve_op_linear up = {
+        .weight = run->net->linears[item + 1],
+        .in = run->at->low,
+        .out = op->out,
+        .rows = op->rows,
+        .in_ld = spec->config.adapters.rank,
+        .out_ld = spec->items[item + 1].n,
+    };
+    const gpuserve_status st = run->net->backend->linear(run->stream, &down);
+
+    op->residual = op->out;
+    op->out_ld = up.out_ld;
+    op->activation = GPUSERVE_ACT_NONE;
+    op->reader = NULL;
+    return st == GPUSERVE_OK ? run->net->backend->linear(run->stream, &up) : st;
+}
+
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,
@@ -290,18 +358,23 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     const struct gpuserve_linear *contract = linear_of(net, layer, GSV_STAGE_CONTRACT);
     const bool plain = stage == GSV_STAGE_EXPAND && !spec->config.is_gated;
     void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
-    const struct gpuserve_op_linear op = {
+    const bool is_gated = spec->config.is_gated || at->adapter > 0;
+    struct gpuserve_op_linear op = {
         .weight = linear_of(net, layer, stage),
         .in = gsv_stage_input(spec, at, stage),
         .out = out,
         .rows = batch->n_rows,
-        .in_ld = gsv_stage_input_ld(spec, stage),
+        .in_ld = gsv_stage_input_ld(spec, at, stage),
         .out_ld = item->n,
         .activation = item->activation,
         .reader = plain ? contract : NULL,
     };
-    const gpuserve_status st = net->backend->linear(stream, &op);
+    gpuserve_status st = GPUSERVE_OK;
 
+    if (at->adapter > 0)
+        st = adapt(&run, gsv_stage_item(spec, layer, stage), &op);
+    if (st == GPUSERVE_OK)
+        st = net->backend->linear(stream, &op);
     if (st != GPUSERVE_OK)
         return st;
     switch (stage) {
@@ -311,7 +384,7 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         return end_block(&run, out, &items->after_attention, &items->before_ffn,
                          linear_of(net, layer, GSV_STAGE_EXPAND));
     case GSV_STAGE_EXPAND:
-        return spec->config.is_gated ? gate(&run, contract) : GPUSERVE_OK;
+        return is_gated ? gate(&run, contract) : GPUSERVE_OK;
     default:
         return end_block(
             &run, out, &items->after_ffn,

@@ -12,6 +12,8 @@
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
+    void *low;       /* of adapters */
+    int32_t adapter; /* of the batch; 0: none */
 };
 
 /* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of
@@ -39,7 +41,8 @@ int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored);
 /* The input of the stage's linear, and the elements from row to row. */
 void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
                       enum gsv_stage stage);
-int32_t gsv_stage_input_ld(const struct gsv_spec *spec, enum gsv_stage stage);
+int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activations *at,
+                           enum gsv_stage stage);
 
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,

@@ -27,6 +27,7 @@
 struct gsv_prompt {
     char *name;
     char *text;
+    int32_t adapter; /* of gsv_run, of the same name; 0: none */
 };
 
 /* One Dense module between pooling and output, or one layer of a head. */
@@ -63,6 +64,8 @@ struct gsv_spec_facts {
     bool do_lower_case; /* texts are lowercased before tokenization */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
+    const char *const *adapters; /* [n_adapters]: names of LoRA adapters */
+    size_t n_adapters;
     const char *default_prompt; /* the name of a prompt, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
@@ -198,6 +201,7 @@ struct gsv_run {
     bool normalize;     /* EMBED */
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
                            unless the model skips prompts */
+    int32_t adapter;    /* 0: none, else 1 to n_adapters */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
     float *output; /* host memory: [n_sequences, columns] or [n_tokens, columns], without padding */
 };

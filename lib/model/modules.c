@@ -276,6 +276,8 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: a module has no \"type\"",
                         gsv_dir_path(dir));
     name = last_word(type);
+    if (strcmp(type, "custom_st.Transformer") == 0) /* Jina: chooses the adapter of a text */
+        return add_transformer(modules, dir, folder, error);
     if (strncmp(type, "sentence_transformers.", 22) == 0) {
         if (strcmp(name, "Transformer") == 0 || strcmp(name, "MLMTransformer") == 0)
             return add_transformer(modules, dir, folder, error);

@@ -76,6 +76,7 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->at.hidden = work->memory + work->layout.hidden;
     work->at.context = work->memory + work->layout.context;
     work->at.wide = work->memory + work->layout.wide;
+    work->at.low = work->memory + work->layout.low;
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);
@@ -278,7 +279,7 @@ gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool n
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->skip > 0) << 9 |
+    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->skip > 0) << 9 |
            (uint64_t)run->normalize << 8 | (uint64_t)(run->score & 0xF) << 4 |
            (uint64_t)(run->task & 0xF);
 }
@@ -404,6 +405,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     int32_t replayed = 0;
     gpuserve_status st = GPUSERVE_OK;
 
+    work->at.adapter = run->adapter;
     rows.skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
     if (rows.skips)
         st = write_parts(work, host, run->skip, error);

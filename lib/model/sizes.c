@@ -16,6 +16,7 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
 
     switch (item->kind) {
     case GSV_ITEM_TABLE:
+    case GSV_ITEM_SUM_TABLE:
     case GSV_ITEM_POSITIONS:
         return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
     case GSV_ITEM_LINEAR:
@@ -110,7 +111,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
 
     memset(layout, 0, sizeof(*layout));
     layout->wide_columns = larger(larger(gsv_qkv_columns(config), config->hidden_size),
-                                  config->intermediate_size * (config->is_gated ? 2 : 1));
+                                  config->intermediate_size *
+                                      (config->is_gated || config->adapters.n > 0 ? 2 : 1));
     layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
     if (spec->facts.is_sparse)
@@ -132,6 +134,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              sizeof(float));
     add_rows(&total, &layout->parts, options->max_sequences, gsv_has_parts(spec) ? 2 : 0,
              sizeof(int32_t));
+    add_rows(&total, &layout->low, options->max_tokens, config->adapters.rank, size);
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

@@ -155,7 +155,7 @@ static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, s
                                      gpuserve_error *error)
 {
     const char *input = gsv_stage_input(s->net->spec, &s->at, stage);
-    const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, stage);
+    const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, &s->at, stage);
     const float texts = (float)s->host->n_sequences;
     gpuserve_status st = GPUSERVE_OK;
 

@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/adapters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,8 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->prompts = modules->prompts;
     facts->n_prompts = modules->n_prompts;
     facts->default_prompt = modules->default_prompt;
+    facts->adapters = (const char *const *)config->adapters.names;
+    facts->n_adapters = config->adapters.n;
 }
 
 /* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json
@@ -234,7 +237,7 @@ static void set_count_facts(struct gsv_spec *spec)
         const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->first_decoder;
 
         for (int32_t part = 0; part < 3; part++) {
-            if (!is_counted)
+            if (!is_counted && (part > 0 || spec->items[i].kind != GSV_ITEM_SUM_TABLE))
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
         }
@@ -247,10 +250,11 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
     /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
      * masked-LM head's norms 4, transform 1. */
-    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS;
+    const size_t adapters = gsv_adapter_items(&spec->config);
+    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 2 * adapters;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
-    spec->max_items = around + (size_t)spec->config.n_stored_layers * GSV_MAX_LAYER_ITEMS +
+    spec->max_items = around + (size_t)spec->config.n_stored_layers * (GSV_MAX_LAYER_ITEMS + 4 * adapters) +
                       (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));
@@ -268,6 +272,9 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     if (!spec)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     st = open_files(spec, dir, head, error);
+    if (st != GPUSERVE_OK)
+        goto fail;
+    st = gsv_add_adapter_prompts(spec, error);
     if (st != GPUSERVE_OK)
         goto fail;
     set_encoder_facts(spec);

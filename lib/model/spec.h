@@ -18,6 +18,7 @@
 
 enum gsv_weight_kind {
     GSV_ITEM_TABLE,          /* rows in the activation type */
+    GSV_ITEM_SUM_TABLE,      /* a table with an adapter: rows in the activation type */
     GSV_ITEM_FLOATS,         /* float32 */
     GSV_ITEM_RELATIVE,       /* buckets expanded to all distances, float32 */
     GSV_ITEM_ALIBI,          /* biases of all distances, float32; computed, not in a file */
@@ -37,9 +38,13 @@ struct gsv_weight {
     int32_t activation; /* gpuserve_activation of a linear */
     bool plus_one;      /* FLOATS: 1 is added to each value */
     bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
+    bool transposed;    /* LINEAR_PLAIN: the tensor is [k, n] */
+    float scale;        /* of the values of an adapter; 0: 1 */
+    int32_t n_ones;     /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
     int32_t which;      /* ROTARY: index into gsv_config.rotary */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
-                                    row. POSITIONS: vectors, projection, gamma */
+                                    row. SUM_TABLE: scale * [1] [2] is added.
+                                    POSITIONS: vectors, projection, gamma */
     struct gsv_tensor
         bias[3]; /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
 };

@@ -124,6 +124,12 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->classifier_pooling);
         digest_number(state, config->pools_logits);
     }
+    if (config->adapters.n > 0) {
+        digest_float(state, config->adapters.scale);
+        for (size_t i = 0; i < config->adapters.n; i++)
+            XXH3_128bits_update(state, config->adapters.names[i],
+                                strlen(config->adapters.names[i]) + 1);
+    }
     if (config->n_stored_layers != config->n_layers)
         digest_number(state, config->n_layers);
 }
@@ -301,6 +307,37 @@ static gpuserve_status sort_heads(const struct gsv_reader *reader, const struct 
     return GPUSERVE_OK;
 }
 
+/* Turn the tensor [k, n] into [n, k]. */
+static gpuserve_status transpose(const struct gsv_reader *reader, const struct gsv_weight *item,
+                                 gpuserve_error *error)
+{
+    const size_t n = (size_t)item->n, k = (size_t)item->k;
+    float *copy = gsv_alloc_array(n * k, sizeof(*copy));
+
+    if (!copy)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a weight of %d rows", item->n);
+    memcpy(copy, reader->floats, n * k * sizeof(*copy));
+    for (size_t i = 0; i < n * k; i++)
+        reader->floats[i] = copy[i % k * n + i / k];
+    free(copy);
+    return GPUSERVE_OK;
+}
+
+/* The factor, the order and the additional rows of an adapter's linear. */
+static gpuserve_status finish_adapter(const struct gsv_reader *reader,
+                                      const struct gsv_weight *item, float *bias,
+                                      gpuserve_error *error)
+{
+    const size_t k = (size_t)item->k, ones = (size_t)item->n_ones, n = (size_t)item->n - ones;
+
+    for (size_t i = 0; i < n * k && item->scale != 0.0f; i++)
+        reader->floats[i] *= item->scale;
+    memset(reader->floats + n * k, 0, ones * k * sizeof(*reader->floats));
+    for (size_t i = n; i < n + ones; i++)
+        bias[i] = 1.0f;
+    return item->transposed ? transpose(reader, item, error) : GPUSERVE_OK;
+}
+
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error)
 {
@@ -318,6 +355,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         has_bias = has_bias || item->bias[part].count > 0;
         row += item->interleaved ? (size_t)item->n / 3 : (size_t)item->rows[part];
     }
+    if (st == GPUSERVE_OK)
+        st = finish_adapter(reader, item, bias, error);
     if (st == GPUSERVE_OK && item->interleaved)
         st = sort_heads(reader, item, error);
     *source = (struct gpuserve_linear_source){
@@ -325,7 +364,7 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         .n = item->n,
         .k = item->k,
         .weight = reader->floats,
-        .bias = has_bias ? bias : NULL,
+        .bias = has_bias || item->n_ones > 0 ? bias : NULL,
     };
     return st;
 }

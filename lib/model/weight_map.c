@@ -8,6 +8,7 @@
 #include "lib/model/weight_map.h"
 
 #include "lib/base/error.h"
+#include "lib/model/adapters.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,10 +43,8 @@ gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint
                     (unsigned long long)rows, (unsigned long long)cols);
 }
 
-/* The first of the names "a|b" that the checkpoint has with this suffix; false if it has none.
- * `full` receives the tensor's name, or the first name. */
-static bool lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
-                   const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
+bool gsv_lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
+                const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
 {
     char first[GSV_TENSOR_NAME_BYTES] = "";
 
@@ -59,6 +58,18 @@ static bool lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, con
     }
     memcpy(full, first, sizeof(first));
     return false;
+}
+
+/* As gsv_lookup(); a weight with adapters has a longer name. */
+static bool lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
+                   const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
+{
+    char other[GSV_TENSOR_NAME_BYTES];
+
+    if (gsv_lookup(c, tensor, names, suffix, full))
+        return true;
+    return c->spec->config.adapters.n > 0 && strcmp(suffix, ".weight") == 0 &&
+           gsv_lookup(c, tensor, names, ".parametrizations.weight.original", other);
 }
 
 /* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
@@ -324,10 +335,14 @@ static gpuserve_status add_embeddings(const struct gsv_collector *c)
         add_table(c, GSV_ITEM_TABLE, names->word, config->vocab_size, width, &spec->word);
 
     if (st == GPUSERVE_OK)
+        st = gsv_add_word_adapters(c);
+    if (st == GPUSERVE_OK)
         st = add_table(c, GSV_ITEM_TABLE, config->no_position_table ? NULL : names->position,
                        config->max_positions, width, &spec->position);
     if (st == GPUSERVE_OK)
         st = add_table(c, GSV_ITEM_TABLE, names->type, config->type_vocab_size, width, &spec->type);
+    if (st == GPUSERVE_OK)
+        st = gsv_add_type_adapters(c);
     if (st == GPUSERVE_OK && config->has_task && names->task && spec->type >= 0) {
         struct gsv_tensor *task = &spec->items[spec->type].weight[1];
         char full[GSV_TENSOR_NAME_BYTES];
@@ -348,6 +363,17 @@ static gpuserve_status add_embeddings(const struct gsv_collector *c)
 }
 
 /* --------------------------------------------------------------------------------------- layers */
+
+/* A linear of a layer, and its adapters. */
+static gpuserve_status add_linear(const struct gsv_collector *c, const char *name,
+                                  enum gsv_presence bias, int32_t rows, int32_t cols,
+                                  int32_t activation)
+{
+    const gpuserve_status st =
+        gsv_add_linear(c, GSV_ITEM_LINEAR, name, bias, rows, cols, activation);
+
+    return st == GPUSERVE_OK ? gsv_add_linear_adapters(c, name) : st;
+}
 
 /* DeBERTa's query, key and value alternate by head in one tensor; only query and value have a
  * bias. */
@@ -380,8 +406,8 @@ static gpuserve_status add_qkv(const struct gsv_collector *c)
         return add_parts(c, GSV_ITEM_LINEAR, &parts, config->hidden_size, GPUSERVE_ACT_NONE);
     if (config->family->interleaves_qkv)
         return add_interleaved(c);
-    return gsv_add_linear(c, GSV_ITEM_LINEAR, names->qkv, config->qkv_bias, q + 2 * kv,
-                          config->hidden_size, GPUSERVE_ACT_NONE);
+    return add_linear(c, names->qkv, config->qkv_bias, q + 2 * kv, config->hidden_size,
+                      GPUSERVE_ACT_NONE);
 }
 
 /* Gate and values, in this order, from one tensor or two. */
@@ -503,8 +529,8 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
         st = add_layer_positions(c, layer);
     layer->out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->out, config->out_bias, hidden,
-                            gsv_context_columns(config), GPUSERVE_ACT_NONE);
+        st = add_linear(c, names->out, config->out_bias, hidden, gsv_context_columns(config),
+                        GPUSERVE_ACT_NONE);
     return st == GPUSERVE_OK
                ? gsv_add_norm(c, names->norm_after_attention, hidden, &layer->after_attention)
                : st;
@@ -521,12 +547,11 @@ static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *
     if (st == GPUSERVE_OK)
         st = config->is_gated
                  ? add_gated(c)
-                 : gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias, wide,
-                                  hidden, config->activation);
+                 : add_linear(c, names->ffn_in, config->ffn_in_bias, wide, hidden,
+                              config->activation);
     layer->ffn_out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_out, config->ffn_out_bias, hidden, wide,
-                            GPUSERVE_ACT_NONE);
+        st = add_linear(c, names->ffn_out, config->ffn_out_bias, hidden, wide, GPUSERVE_ACT_NONE);
     return st == GPUSERVE_OK ? gsv_add_norm(c, names->norm_after_ffn, hidden, &layer->after_ffn)
                              : st;
 }
@@ -575,6 +600,8 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
     gpuserve_status st = find_layout(spec, error);
 
     spec->classifier_norm = spec->masked_norm = no_norm;
+    if (st == GPUSERVE_OK)
+        st = gsv_check_adapters(spec, error);
     if (st == GPUSERVE_OK)
         st = add_embeddings(&c);
     if (st == GPUSERVE_OK)

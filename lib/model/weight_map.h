@@ -17,6 +17,11 @@ struct gsv_collector {
     gpuserve_error *error;
 };
 
+/* The first of the names "a|b" that the checkpoint has with this suffix; false if it has none.
+ * `full` receives the tensor's name, or the first name. */
+bool gsv_lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
+                const char *suffix, char full[GSV_TENSOR_NAME_BYTES]);
+
 /* Check type and shape; rows 0: a vector of `cols` elements. */
 gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
                                  gpuserve_error *error);

@@ -12,6 +12,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/adapters.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -141,6 +142,8 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
     switch (loader->net->spec->items[job->item].kind) {
     case GSV_ITEM_TABLE:
         return load_table_piece(loader, reader, job, error);
+    case GSV_ITEM_SUM_TABLE:
+        return gsv_load_sum_table(loader->net, reader, job->item, error);
     case GSV_ITEM_RELATIVE:
     case GSV_ITEM_ALIBI:
     case GSV_ITEM_ROTARY:

@@ -164,6 +164,27 @@ static size_t list_outputs(const struct gsv_spec_facts *facts, const char *refer
     return n;
 }
 
+/* The embeddings of each adapter of a model. */
+static void check_adapters(const struct loaded *model, const char *name, const char *reference,
+                           const struct texts *texts)
+{
+    const struct gsv_spec_facts *facts = gsv_spec_facts(model->spec);
+
+    for (size_t i = 0; i < facts->n_adapters; i++) {
+        char tensor[96];
+        const struct output output = { tensor,
+                                       { .task = GPUSERVE_TASK_EMBED,
+                                         .dimensions = facts->dim,
+                                         .normalize = true,
+                                         .adapter = (int32_t)i + 1 },
+                                       true,
+                                       false };
+
+        snprintf(tensor, sizeof(tensor), "embedding_%s_f64", facts->adapters[i]);
+        check_output(model, name, reference, texts, &output);
+    }
+}
+
 static void check_model(const char *name, const struct gpuserve_backend *backend)
 {
     struct loaded model;
@@ -184,6 +205,7 @@ static void check_model(const char *name, const struct gpuserve_backend *backend
     n = list_outputs(facts, reference, outputs);
     for (size_t i = 0; i < n; i++)
         check_output(&model, name, reference, &texts, &outputs[i]);
+    check_adapters(&model, name, reference, &texts);
     unload_model(&model);
     free_texts(&texts);
 }

@@ -299,7 +299,8 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
                                   "models/qwen3-single",
                                   "models/umt5-encoder",
                                   "models/gemma3-bidirectional",
-                                  "models/llama-longrope" };
+                                  "models/llama-longrope",
+                                  "models/jina-v3-hub-lora" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);

@@ -104,7 +104,9 @@ static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_
     const char *kind = "absolute";
     gpuserve_status st = gsv_json_string(json, "position_embedding_type", FILE_NAME, &kind, error);
 
-    if (st != GPUSERVE_OK || strcmp(kind, "absolute") == 0)
+    if (st == GPUSERVE_OK && strcmp(kind, "absolute") == 0)
+        return gsv_config_refuse(json, "lora_adaptations", error);
+    if (st != GPUSERVE_OK)
         return st;
     if (strcmp(kind, "rotary") != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -113,8 +115,8 @@ static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_
                         kind);
     config->no_position_table = true;
     config->first_position = 0;
-    return gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base", 10000.0,
-                           error);
+    st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base", 10000.0, error);
+    return st == GPUSERVE_OK ? gsv_adapters_read(&config->adapters, json, error) : st;
 }
 
 /* -------------------------------------------------------------------- MPNet, DistilBERT, ALBERT */

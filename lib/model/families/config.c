@@ -30,6 +30,7 @@ void gsv_config_reset(struct gsv_config *config)
     free(config->architecture);
     free(config->model_type);
     gsv_labels_free(config->labels, config->n_labels);
+    gsv_adapters_reset(&config->adapters);
     memset(config, 0, sizeof(*config));
 }
 

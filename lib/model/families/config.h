@@ -52,6 +52,15 @@ enum gsv_last_rule {
     GSV_LAST_LARGEST      /* the first one with the largest id, of embeddings (older CLIP) */
 };
 
+/* LoRA adapters, in the order of their tensors. */
+struct gsv_adapters {
+    size_t n;
+    char **names; /* [n], owned */
+    char **texts; /* [n], owned: the instruction before each text, or "" */
+    int32_t rank;
+    float scale; /* of the products */
+};
+
 struct gsv_config {
     const struct gsv_family *family;
     char *architecture; /* owned */
@@ -82,6 +91,7 @@ struct gsv_config {
     int32_t classifier_pooling, classifier_activation;
     bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
+    struct gsv_adapters adapters;
     char **labels; /* owned; NULL if the file has no labels */
     size_t n_labels;
     int32_t score;     /* gpuserve_score; DEFAULT if the file does not specify it */
@@ -139,6 +149,11 @@ gpuserve_status gsv_config_labels(struct gsv_config *config, const struct gsv_js
                                   gpuserve_error *error);
 gpuserve_status gsv_config_score(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error);
+
+/* adapters.c: read "lora_adaptations" and their relatives. */
+gpuserve_status gsv_adapters_read(struct gsv_adapters *adapters, const struct gsv_json_value *json,
+                                  gpuserve_error *error);
+void gsv_adapters_reset(struct gsv_adapters *adapters);
 
 /* 1 / sqrt(n) */
 float gsv_inverse_root(int32_t n);

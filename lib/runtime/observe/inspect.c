@@ -65,6 +65,15 @@ static json_t *labels_of(const struct gsv_spec_facts *facts)
     return array;
 }
 
+static json_t *adapters_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < facts->n_adapters && array; i++)
+        array = append(array, json_string(facts->adapters[i]));
+    return array;
+}
+
 static json_t *tasks_of(const struct gsv_spec_facts *facts)
 {
     json_t *array = json_array();
@@ -125,6 +134,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "dense_layers", facts->n_dense);
     gsv_json_add_bool(&json, "normalize", facts->normalize);
     gsv_json_add_object(&json, "prompts", prompts_of(facts));
+    gsv_json_add_value(&json, "adapters", adapters_of(facts));
     gsv_json_add_string(&json, "default_prompt", plan->default_prompt_name);
     gsv_json_add_string(&json, "default_prompt_text", plan->default_prompt);
     gsv_json_add_value(&json, "labels", labels_of(facts));

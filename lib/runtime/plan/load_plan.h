@@ -34,6 +34,7 @@ struct gsv_plan {
     int32_t max_tokens; /* of a text */
     const char *default_prompt;      /* before texts of jobs without a prompt, or NULL */
     const char *default_prompt_name; /* its name, if it is one of the model's prompts */
+    int32_t default_adapter;         /* of jobs without a prompt, as in gsv_run */
     char *prompt_text;               /* owned: the default prompt of the options */
     int32_t n_workers; /* worker threads with one stream each; as many for each replica */
     bool has_wide;     /* one more stream shared by all workers: see batch_formation.c */

@@ -2,7 +2,8 @@
  * prompt.c - chooses the prompt before a job's texts: by text, by name, or the default.
  *
  * A job's own prompt or prompt name comes before the plan's default. Jobs of token ids have no
- * prompt.
+ * prompt. A prompt name also chooses the adapter of that name; token ids have the adapter of the
+ * default.
  */
 #include "lib/runtime/plan/prompt.h"
 
@@ -78,15 +79,17 @@ gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_op
         return gsv_fail_in(error, fail_unknown(plan->facts, name, error), "default_prompt_name");
     plan->default_prompt = prompt->text;
     plan->default_prompt_name = prompt->name;
+    plan->default_adapter = prompt->adapter;
     return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *job,
-                              const char **prompt, gpuserve_error *error)
+                              const char **prompt, int32_t *adapter, gpuserve_error *error)
 {
     const struct gsv_prompt *named;
 
     *prompt = job->prompt ? job->prompt : plan->default_prompt;
+    *adapter = job->prompt ? 0 : plan->default_adapter;
     if (job->ids)
         *prompt = NULL;
     if (job->ids || !job->prompt_name)
@@ -95,5 +98,6 @@ gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *j
     if (!named)
         return fail_unknown(plan->facts, job->prompt_name, error);
     *prompt = named->text;
+    *adapter = named->adapter;
     return GPUSERVE_OK;
 }

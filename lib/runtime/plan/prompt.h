@@ -10,8 +10,9 @@
 gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_options *options,
                                   gpuserve_error *error);
 
-/* The prompt of `job`, borrowed from the job or the plan; NULL or empty: none. */
+/* The prompt of `job`, borrowed from the job or the plan; NULL or empty: none. `adapter` is as in
+ * gsv_run. */
 gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *job,
-                              const char **prompt, gpuserve_error *error);
+                              const char **prompt, int32_t *adapter, gpuserve_error *error);
 
 #endif

@@ -127,6 +127,7 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
                                  .normalize = batch->key.normalize,
                                  .score = batch->key.score,
                                  .skip = batch->key.skip,
+                                 .adapter = batch->key.adapter,
                                  .output = slot->output };
     struct gsv_batch_facts facts = { .sequences = (uint64_t)batch->n_parts,
                                      .tokens = (uint64_t)batch->n_tokens,

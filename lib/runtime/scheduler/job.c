@@ -280,11 +280,12 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = gsv_check_struct(job->result, sizeof(*job->result), "gpuserve_result", error);
     if (st == GPUSERVE_OK)
         st = check_expectations(model, job, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_prompt_of(&model->plan, job, &size->prompt, error);
     if (st != GPUSERVE_OK)
         return st;
     make_key(model->plan.facts, job, size);
+    st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
+    if (st != GPUSERVE_OK)
+        return st;
     /* The number of rows by token is known after tokenization. */
     if (!gsv_is_by_token(job->task))
         st = gsv_job_check_output(job, job->n_items, size->kept, error);
