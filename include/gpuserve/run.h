@@ -237,7 +237,9 @@ typedef struct gpuserve_job {
     const int32_t       *ids;         /**< token ids including special tokens, concatenated; a list
                                            over the model's limit is an error, never cut */
     const size_t        *id_offsets;  /**< [n_items + 1] start of each list in `ids` */
-    const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL */
+    const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL. Of a model
+                                           with LoRA adapters it also chooses the adapter of that
+                                           name */
     const char          *prompt;      /**< prefix of every text, or NULL; excludes prompt_name. If
                                            pooling excludes the prompt's tokens (include_prompt
                                            false) and no other tokens remain, for example because

@@ -27,11 +27,12 @@ gpuserve_status gsv_check_adapters(const struct gsv_spec *spec, gpuserve_error *
                         "these tensors or this class",
                         gsv_weight_file_name(spec->weights.files[0]));
     if ((int64_t)config->type_vocab_size * config->embedding_size > MAX_SUM_ELEMENTS)
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "%s: \"lora_adaptations\" in config.json beside it with a table of %d types "
-                        "of %d columns; the limit is %d elements",
-                        gsv_weight_file_name(spec->weights.files[0]), config->type_vocab_size,
-                        config->embedding_size, (int)MAX_SUM_ELEMENTS);
+        return gsv_fail(
+            error, GPUSERVE_E_TOO_LARGE,
+            "%s: \"lora_adaptations\" in config.json beside it with a table of %d types "
+            "of %d columns; the limit is %d elements",
+            gsv_weight_file_name(spec->weights.files[0]), config->type_vocab_size,
+            config->embedding_size, (int)MAX_SUM_ELEMENTS);
     return GPUSERVE_OK;
 }
 

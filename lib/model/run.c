@@ -279,9 +279,9 @@ gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool n
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->skip > 0) << 9 |
-           (uint64_t)run->normalize << 8 | (uint64_t)(run->score & 0xF) << 4 |
-           (uint64_t)(run->task & 0xF);
+    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)(uint32_t)run->dimensions << 16 |
+           (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
+           (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
 }
 
 static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)

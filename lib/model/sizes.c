@@ -110,9 +110,9 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     uint64_t total = 0;
 
     memset(layout, 0, sizeof(*layout));
-    layout->wide_columns = larger(larger(gsv_qkv_columns(config), config->hidden_size),
-                                  config->intermediate_size *
-                                      (config->is_gated || config->adapters.n > 0 ? 2 : 1));
+    layout->wide_columns =
+        larger(larger(gsv_qkv_columns(config), config->hidden_size),
+               config->intermediate_size * (config->is_gated || config->adapters.n > 0 ? 2 : 1));
     layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
     if (spec->facts.is_sparse)

@@ -254,7 +254,8 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
     const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 2 * adapters;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
-    spec->max_items = around + (size_t)spec->config.n_stored_layers * (GSV_MAX_LAYER_ITEMS + 4 * adapters) +
+    spec->max_items = around +
+                      (size_t)spec->config.n_stored_layers * (GSV_MAX_LAYER_ITEMS + 4 * adapters) +
                       (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));

@@ -545,10 +545,9 @@ static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *
 
     layer->ffn_in = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
-        st = config->is_gated
-                 ? add_gated(c)
-                 : add_linear(c, names->ffn_in, config->ffn_in_bias, wide, hidden,
-                              config->activation);
+        st = config->is_gated ? add_gated(c)
+                              : add_linear(c, names->ffn_in, config->ffn_in_bias, wide, hidden,
+                                           config->activation);
     layer->ffn_out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
         st = add_linear(c, names->ffn_out, config->ffn_out_bias, hidden, wide, GPUSERVE_ACT_NONE);

@@ -216,8 +216,10 @@ struct gsv_exec {
 static const char *const labels[] = { "no", "yes" };
 static char query_name[] = "query", query_text[] = "query: ";
 static char passage_name[] = "passage", passage_text[] = "passage: ";
-static const struct gsv_prompt prompts[] = { { query_name, query_text },
-                                             { passage_name, passage_text } };
+static char adapter_name[] = "adapted", adapter_text[] = "";
+static const struct gsv_prompt prompts[] = { { query_name, query_text, 0 },
+                                             { passage_name, passage_text, 0 },
+                                             { adapter_name, adapter_text, 1 } };
 
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error)
@@ -245,7 +247,7 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .poolings = { GPUSERVE_POOL_MEAN },
         .n_poolings = 1,
         .prompts = prompts,
-        .n_prompts = 2,
+        .n_prompts = fake.is_sparse_and_skips ? 3 : 2,
         .labels = labels,
         .n_labels = FAKE_LABELS,
         .score = GPUSERVE_SCORE_SOFTMAX,
@@ -447,6 +449,8 @@ static float *put_vector(float *out, const struct gpuserve_host_batch *batch, in
     float vector[FAKE_DIM];
 
     vector_of(batch->ids + begin, begin < end ? (size_t)(end - begin) : 0, vector);
+    for (int32_t j = 0; j < FAKE_DIM; j++)
+        vector[j] += (float)run->adapter;
     if (embeds && run->normalize)
         make_unit(vector, run->dimensions);
     for (int32_t j = 0; j < (embeds ? run->dimensions : FAKE_LABELS); j++)

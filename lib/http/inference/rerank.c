@@ -13,8 +13,8 @@
 #include <string.h>
 
 const char *const gsv_query_prompts[] = { "query", "search_query", "retrieval.query", NULL };
-const char *const gsv_document_prompts[] = { "document", "passage", "corpus", "search_document", "retrieval.passage",
-                                             NULL };
+const char *const gsv_document_prompts[] = { "document",        "passage",           "corpus",
+                                             "search_document", "retrieval.passage", NULL };
 
 const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names)
 {

@@ -119,8 +119,8 @@ static const char *prompt_named(const struct gsv_spec_facts *facts, const char *
 static void set_prompt(const struct rerank *r, gpuserve_job *job, bool is_query)
 {
     static const char *const of_query[] = { "query", "retrieval.query", NULL };
-    static const char *const of_document[] = { "document", "passage", "corpus",
-                                              "retrieval.passage", NULL };
+    static const char *const of_document[] = { "document", "passage", "corpus", "retrieval.passage",
+                                               NULL };
 
     job->prompt = is_query ? r->options.query_prompt : r->options.document_prompt;
     if (!job->prompt)

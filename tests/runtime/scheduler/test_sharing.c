@@ -18,7 +18,7 @@ static const char *const text[] = { "one two three" };
 /* Job fields other than the text. */
 struct kind {
     uint32_t task, dimensions, normalize, score;
-    const char *prompt;
+    const char *prompt, *prompt_name;
 };
 
 /* All other fields of the batch key are equal. */
@@ -34,6 +34,9 @@ static const struct {
     { "score",
       { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW },
       { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_SIGMOID } },
+    { "adapter",
+      { .normalize = GPUSERVE_NORMALIZE_NO },
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "adapted" } },
     { "skip", { .prompt = "one " }, { .prompt = "one two " } },
 };
 #define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
@@ -69,6 +72,7 @@ static gpuserve_job job_of(const struct kind *kind, const char **rest, float *ro
     job.normalize = kind->normalize;
     job.score = kind->score;
     job.prompt = kind->prompt;
+    job.prompt_name = kind->prompt_name;
     return job;
 }
 
