@@ -59,7 +59,7 @@ static gpuserve_status find_matrix(const struct gsv_collector *c, struct gsv_ten
     matrix->shape[0] = (uint64_t)rows;
     matrix->shape[1] = (uint64_t)cols;
     matrix->count = (uint64_t)rows * (uint64_t)cols;
-    matrix->size_bytes = matrix->count * gsv_tensor_element_size(matrix->type);
+    matrix->size_bytes = gsv_tensor_bytes(matrix->type, matrix->count);
     matrix->offset += adapter * matrix->size_bytes;
     return gsv_check_tensor(matrix, (uint64_t)rows, (uint64_t)cols, c->error);
 }
