@@ -15,6 +15,7 @@
 
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
+#include "lib/model/experts.h"
 
 /* What the functions below share. */
 struct run {
@@ -356,8 +357,9 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     const struct gsv_layer *items = &spec->layers[layer];
     const struct gsv_weight *item = &spec->items[gsv_stage_item(spec, layer, stage)];
     const struct gpuserve_linear *contract = linear_of(net, layer, GSV_STAGE_CONTRACT);
+    const bool has_experts = items->router >= 0 && stage >= GSV_STAGE_EXPAND;
     const bool plain = stage == GSV_STAGE_EXPAND && !spec->config.is_gated;
-    void *out = stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
+    void *out = has_experts ? at->sum : stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
     const bool is_gated = spec->config.is_gated || at->adapter > 0;
     struct gpuserve_op_linear op = {
         .weight = linear_of(net, layer, stage),
@@ -371,9 +373,11 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     };
     gpuserve_status st = GPUSERVE_OK;
 
+    if (has_experts && stage == GSV_STAGE_EXPAND)
+        return gsv_run_experts(net, stream, batch, at, layer, op.in);
     if (at->adapter > 0)
         st = adapt(&run, gsv_stage_item(spec, layer, stage), &op);
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
     if (st != GPUSERVE_OK)
         return st;

@@ -12,7 +12,9 @@
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
-    void *low;       /* of adapters */
+    void *low;       /* of adapters; logits of experts */
+    float *weights;  /* of experts */
+    void *sum;       /* of experts */
     int32_t adapter; /* of the batch; 0: none */
 };
 

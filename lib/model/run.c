@@ -77,6 +77,8 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->at.context = work->memory + work->layout.context;
     work->at.wide = work->memory + work->layout.wide;
     work->at.low = work->memory + work->layout.low;
+    work->at.weights = (float *)(void *)(work->memory + work->layout.weights);
+    work->at.sum = work->memory + work->layout.sum;
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);

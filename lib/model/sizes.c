@@ -114,6 +114,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
         larger(larger(gsv_qkv_columns(config), config->hidden_size),
                config->intermediate_size * (config->is_gated || config->adapters.n > 0 ? 2 : 1));
     layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
+    layout->wide_columns = larger(layout->wide_columns, config->experts.n);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
     if (spec->facts.is_sparse)
         layout->context_columns =
@@ -134,7 +135,11 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              sizeof(float));
     add_rows(&total, &layout->parts, options->max_sequences, gsv_has_parts(spec) ? 2 : 0,
              sizeof(int32_t));
-    add_rows(&total, &layout->low, options->max_tokens, config->adapters.rank, size);
+    add_rows(&total, &layout->low, options->max_tokens,
+             larger(config->adapters.rank, config->experts.n), size);
+    add_rows(&total, &layout->weights, options->max_tokens, config->experts.n, sizeof(float));
+    add_rows(&total, &layout->sum, options->max_tokens,
+             config->experts.n > 0 ? config->hidden_size : 0, size);
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

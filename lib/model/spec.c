@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
+#include "lib/model/experts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->default_prompt = modules->default_prompt;
     facts->adapters = (const char *const *)config->adapters.names;
     facts->n_adapters = config->adapters.n;
+    facts->n_experts = config->experts.n;
 }
 
 /* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json
@@ -255,7 +257,8 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
     spec->max_items = around +
-                      (size_t)spec->config.n_stored_layers * (GSV_MAX_LAYER_ITEMS + 4 * adapters) +
+                      (size_t)spec->config.n_stored_layers *
+                          (GSV_MAX_LAYER_ITEMS + 4 * adapters + gsv_experts_items(&spec->config)) +
                       (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));

@@ -38,7 +38,7 @@ struct gsv_weight {
     int32_t activation; /* gpuserve_activation of a linear */
     bool plus_one;      /* FLOATS: 1 is added to each value */
     bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
-    bool transposed;    /* LINEAR_PLAIN: the tensor is [k, n] */
+    bool transposed;    /* a linear's tensor is [k, n] */
     float scale;        /* of the values of an adapter; 0: 1 */
     int32_t n_ones;     /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
     int32_t which;      /* ROTARY: index into gsv_config.rotary */
@@ -57,12 +57,14 @@ struct gsv_norm_items {
 /* Indices of a layer's items; -1: absent. */
 struct gsv_layer {
     int32_t qkv, out, ffn_in, ffn_out;
+    int32_t router; /* of a mixture of experts */
     struct gsv_norm_items before_attention, after_attention, before_ffn, after_ffn;
     int32_t query_gamma, key_gamma;
     int32_t relative;                     /* RELATIVE or ALIBI */
     int32_t position_key, position_query; /* POSITIONS */
 };
 
+/* Without adapters and experts. */
 #define GSV_MAX_LAYER_ITEMS 17
 
 struct gsv_spec {

@@ -124,6 +124,12 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->classifier_pooling);
         digest_number(state, config->pools_logits);
     }
+    if (config->experts.n > 0) {
+        digest_number(state, config->experts.n);
+        digest_number(state, config->experts.top_k);
+        digest_number(state, config->experts.every);
+        digest_number(state, config->experts.first);
+    }
     if (config->adapters.n > 0) {
         digest_float(state, config->adapters.scale);
         for (size_t i = 0; i < config->adapters.n; i++)
@@ -323,10 +329,9 @@ static gpuserve_status transpose(const struct gsv_reader *reader, const struct g
     return GPUSERVE_OK;
 }
 
-/* The factor, the order and the additional rows of an adapter's linear. */
-static gpuserve_status finish_adapter(const struct gsv_reader *reader,
-                                      const struct gsv_weight *item, float *bias,
-                                      gpuserve_error *error)
+/* The factor and the additional rows of an adapter's linear; the order. */
+static gpuserve_status finish_linear(const struct gsv_reader *reader, const struct gsv_weight *item,
+                                     float *bias, gpuserve_error *error)
 {
     const size_t k = (size_t)item->k, ones = (size_t)item->n_ones, n = (size_t)item->n - ones;
 
@@ -348,6 +353,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
     gpuserve_status st = GPUSERVE_OK;
 
     memset(bias, 0, (size_t)item->n * sizeof(*bias)); /* absent biases are zeros */
+    if (item->weight[0].count == 0)
+        memset(reader->floats, 0, (size_t)item->n * (size_t)item->k * sizeof(*reader->floats));
     for (size_t part = 0; part < n_parts && st == GPUSERVE_OK; part++) {
         st = gsv_read_tensor(reader, item, part, reader->floats + row * (size_t)item->k, error);
         if (st == GPUSERVE_OK)
@@ -356,7 +363,7 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         row += item->interleaved ? (size_t)item->n / 3 : (size_t)item->rows[part];
     }
     if (st == GPUSERVE_OK)
-        st = finish_adapter(reader, item, bias, error);
+        st = finish_linear(reader, item, bias, error);
     if (st == GPUSERVE_OK && item->interleaved)
         st = sort_heads(reader, item, error);
     *source = (struct gpuserve_linear_source){

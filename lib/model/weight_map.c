@@ -9,68 +9,12 @@
 
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
+#include "lib/model/experts.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const struct gsv_norm_items no_norm = { -1, -1 };
-
-gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
-                                 gpuserve_error *error)
-{
-    const bool fits = rows == 0 ? t->rank == 1 && t->shape[0] == cols
-                                : t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
-
-    if (t->type == GSV_TENSOR_OTHER)
-        return gsv_fail(
-            error, GPUSERVE_E_UNSUPPORTED,
-            "%s: tensor '%s' is %s; supported weight types: F32, F16, BF16, F64, "
-            "F8_E4M3, F8_E5M2; in GGUF files also Q4_0 to Q8_0, Q2_K to Q6_K and IQ4_NL",
-            gsv_weight_file_name(t->file), t->name, t->type_name);
-    if (t->is_strided)
-        return gsv_tensor_check_order(t, error);
-    if (fits)
-        return GPUSERVE_OK;
-    if (rows == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s' has rank %llu and %llu elements, expected shape [%llu]",
-                        gsv_weight_file_name(t->file), t->name, (unsigned long long)t->rank,
-                        (unsigned long long)t->count, (unsigned long long)cols);
-    return gsv_fail(error, GPUSERVE_E_FORMAT,
-                    "%s: tensor '%s' is [%llu, %llu] of rank %llu, expected shape [%llu, %llu]",
-                    gsv_weight_file_name(t->file), t->name, (unsigned long long)t->shape[0],
-                    (unsigned long long)t->shape[1], (unsigned long long)t->rank,
-                    (unsigned long long)rows, (unsigned long long)cols);
-}
-
-bool gsv_lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
-                const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
-{
-    char first[GSV_TENSOR_NAME_BYTES] = "";
-
-    for (const char *at = names; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        snprintf(full, GSV_TENSOR_NAME_BYTES, "%s%.*s%s", c->prefix, (int)strcspn(at, "|"), at,
-                 suffix);
-        if (at == names)
-            memcpy(first, full, sizeof(first));
-        if (gsv_checkpoint_find(c->from, full, tensor))
-            return true;
-    }
-    memcpy(full, first, sizeof(first));
-    return false;
-}
-
-/* As gsv_lookup(); a weight with adapters has a longer name. */
-static bool lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
-                   const char *suffix, char full[GSV_TENSOR_NAME_BYTES])
-{
-    char other[GSV_TENSOR_NAME_BYTES];
-
-    if (gsv_lookup(c, tensor, names, suffix, full))
-        return true;
-    return c->spec->config.adapters.n > 0 && strcmp(suffix, ".weight") == 0 &&
-           gsv_lookup(c, tensor, names, ".parametrizations.weight.original", other);
-}
 
 /* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
  * of `cols` elements. Leaves a tensor that may be absent as it is. */
@@ -82,7 +26,8 @@ static gpuserve_status find_if(const struct gsv_collector *c, struct gsv_tensor 
 
     if (presence == GSV_ABSENT)
         return GPUSERVE_OK;
-    if (lookup(c, tensor, name, suffix, full) || (other && lookup(c, tensor, name, other, second)))
+    if (gsv_lookup_weight(c, tensor, name, suffix, full) ||
+        (other && gsv_lookup_weight(c, tensor, name, other, second)))
         return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
     if (presence == GSV_IF_PRESENT)
         return GPUSERVE_OK;
@@ -101,19 +46,6 @@ struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind
     item->n_parts = 1;
     item->rows[0] = n;
     return item;
-}
-
-/* Rows [first, first + n) of a tensor with a checked shape. */
-struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n)
-{
-    const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;
-    struct gsv_tensor part = *whole;
-
-    part.shape[0] = (uint64_t)n;
-    part.count = (uint64_t)n * columns;
-    part.offset += gsv_tensor_bytes(whole->type, (uint64_t)first * columns);
-    part.size_bytes = gsv_tensor_bytes(whole->type, part.count);
-    return part;
 }
 
 static gpuserve_status add_table(const struct gsv_collector *c, enum gsv_weight_kind kind,
@@ -220,8 +152,8 @@ static bool has_layout(const struct gsv_spec *spec, const struct gsv_tensor_name
 
     name_layer(out, names, "", 0);
     snprintf(out + strlen(out), GSV_TENSOR_NAME_BYTES, "%s", names->out);
-    return lookup(&c, &tensor, names->word, ".weight", full) &&
-           lookup(&c, &tensor, out, ".weight", full);
+    return gsv_lookup_weight(&c, &tensor, names->word, ".weight", full) &&
+           gsv_lookup_weight(&c, &tensor, out, ".weight", full);
 }
 
 /* The words are missing, or the first layer is. */
@@ -238,7 +170,7 @@ static gpuserve_status fail_layout(struct gsv_spec *spec, gpuserve_error *error)
         struct gsv_tensor tensor;
         char full[GSV_TENSOR_NAME_BYTES];
 
-        if (!lookup(&c, &tensor, names->word, ".weight", full))
+        if (!gsv_lookup_weight(&c, &tensor, names->word, ".weight", full))
             continue;
         name_layer(full, names, c.prefix, 0);
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s%s.weight' is missing", file, full,
@@ -347,7 +279,7 @@ static gpuserve_status add_embeddings(const struct gsv_collector *c)
         struct gsv_tensor *task = &spec->items[spec->type].weight[1];
         char full[GSV_TENSOR_NAME_BYTES];
 
-        if (!lookup(c, task, names->task, ".weight", full) || task->rank != 2)
+        if (!gsv_lookup_weight(c, task, names->task, ".weight", full) || task->rank != 2)
             return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
                             gsv_weight_file_name(c->from->files[0]), full);
         st = gsv_check_tensor(task, task->shape[0], (uint64_t)width, c->error);
@@ -536,13 +468,20 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
                : st;
 }
 
-static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *layer)
+static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *layer,
+                               bool has_experts)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t hidden = config->hidden_size, wide = config->intermediate_size;
     gpuserve_status st = gsv_add_norm(c, names->norm_before_ffn, hidden, &layer->before_ffn);
 
+    layer->router = -1;
+    if (has_experts) {
+        st = st == GPUSERVE_OK ? gsv_add_experts(c, layer) : st;
+        return st == GPUSERVE_OK ? gsv_add_norm(c, names->norm_after_ffn, hidden, &layer->after_ffn)
+                                 : st;
+    }
     layer->ffn_in = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
         st = config->is_gated ? add_gated(c)
@@ -567,7 +506,8 @@ static gpuserve_status add_layer(const struct gsv_collector *encoder, int32_t nu
     name_layer(prefix, encoder->spec->names, encoder->prefix, number);
     c.prefix = prefix;
     st = add_attention(&c, layer, has_norm);
-    return st == GPUSERVE_OK ? add_ffn(&c, layer) : st;
+    return st == GPUSERVE_OK ? add_ffn(&c, layer, gsv_has_experts(&encoder->spec->config, number))
+                             : st;
 }
 
 /* Layer i has the weights of stored layer i / (n_layers / n_stored_layers), as in ALBERT. */

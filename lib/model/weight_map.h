@@ -22,6 +22,10 @@ struct gsv_collector {
 bool gsv_lookup(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
                 const char *suffix, char full[GSV_TENSOR_NAME_BYTES]);
 
+/* As gsv_lookup(), but a weight with adapters has a longer name. */
+bool gsv_lookup_weight(const struct gsv_collector *c, struct gsv_tensor *tensor, const char *names,
+                       const char *suffix, char full[GSV_TENSOR_NAME_BYTES]);
+
 /* Check type and shape; rows 0: a vector of `cols` elements. */
 gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
                                  gpuserve_error *error);

@@ -73,7 +73,9 @@ struct gsv_exec_layout {
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */
     uint64_t parts;     /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
-    uint64_t low;       /* [max_tokens, rank] of adapters */
+    uint64_t low;       /* [max_tokens, low_columns] of adapters; logits of experts */
+    uint64_t weights;   /* [max_tokens, experts] floats */
+    uint64_t sum;       /* [max_tokens, hidden] of experts */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

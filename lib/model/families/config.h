@@ -52,6 +52,14 @@ enum gsv_last_rule {
     GSV_LAST_LARGEST      /* the first one with the largest id, of embeddings (older CLIP) */
 };
 
+/* A mixture of experts in layers `first`, `first` + `every`, ... in place of the feed-forward
+ * network. */
+struct gsv_experts {
+    int32_t n; /* 0: none */
+    int32_t top_k;
+    int32_t every, first;
+};
+
 /* LoRA adapters, in the order of their tensors. */
 struct gsv_adapters {
     size_t n;
@@ -91,6 +99,7 @@ struct gsv_config {
     int32_t classifier_pooling, classifier_activation;
     bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
+    struct gsv_experts experts;
     struct gsv_adapters adapters;
     char **labels; /* owned; NULL if the file has no labels */
     size_t n_labels;

@@ -55,6 +55,8 @@ struct gsv_tensor_names {
     const char *gate, *values;
     bool values_first; /* in `ffn_in`: the values, then the gate */
     const char *ffn_out;
+    const char *router, *experts_in, *experts_out, *experts_bias; /* of a mixture of experts; the
+                                                                     last three are whole names */
     const char *final_norm;
 };
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define FILE_NAME GSV_CONFIG_NAME
+#define MAX_EXPERTS 256
 
 #define LIST(...)         \
     (const char *const[]) \
@@ -189,10 +190,21 @@ static const struct gsv_config_keys nomic_keys = {
     .head_size = "head_dim",
 };
 static const struct gsv_tensor_names nomic_hub_names = {
-    WORDS_AND_TYPES,           .embedding_norm = "emb_ln", .layer = "encoder.layers.%d.",
-    .qkv = "attn.Wqkv",        .out = "attn.out_proj",     .norm_after_attention = "norm1",
-    .gate = "mlp.fc12",        .values = "mlp.fc11",       .ffn_out = "mlp.fc2",
+    WORDS_AND_TYPES,
+    .embedding_norm = "emb_ln",
+    .layer = "encoder.layers.%d.",
+    .qkv = "attn.Wqkv",
+    .out = "attn.out_proj",
+    .norm_after_attention = "norm1",
+    .gate = "mlp.fc12",
+    .values = "mlp.fc11",
+    .ffn_out = "mlp.fc2",
     .norm_after_ffn = "norm2",
+    .ffn_in = "mlp.fc1",
+    .router = "mlp.router.layer",
+    .experts_in = "mlp.experts.mlp.w1",
+    .experts_out = "mlp.experts.mlp.w2",
+    .experts_bias = "mlp.experts.bias",
 };
 static const struct gsv_tensor_names nomic_names = {
     WORDS_AND_TYPES,
@@ -212,15 +224,72 @@ static const struct gsv_masked_names nomic_masked = {
     .activation = -1,
 };
 
+/* "moe_every_n_layers" 2: experts in layers 1, 3, 5, ... */
+static gpuserve_status read_experts(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error)
+{
+    static const char *const refused[] = { "expert_choice_router", "num_shared_experts",
+                                           "moe_normalize_expert_weights" };
+    struct gsv_experts *experts = &config->experts;
+    int64_t every = 0;
+    int32_t n = 0, top_k = 1;
+    gpuserve_status st =
+        gsv_json_int(json, "moe_every_n_layers", FILE_NAME, 0, GSV_MAX_LAYERS, &every, error);
+
+    if (st != GPUSERVE_OK || every == 0)
+        return st;
+    st = gsv_config_size(json, "num_experts", MAX_EXPERTS, &n, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "moe_top_k", MAX_EXPERTS, &top_k, error);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) && st == GPUSERVE_OK; i++)
+        st = gsv_config_refuse(json, refused[i], error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (n == 0 || top_k > n || every == 1 || config->is_gated)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": moe_every_n_layers %d with num_experts %d, moe_top_k %d and "
+                                  "%s is not supported",
+                        (int)every, n, top_k, config->is_gated ? "'swiglu'" : "'gelu'");
+    *experts = (struct gsv_experts){ n, top_k, (int32_t)every, 1 };
+    return GPUSERVE_OK;
+}
+
+/* "swiglu", or "gelu" without gates. */
+static gpuserve_status read_nomic_activation(struct gsv_config *config,
+                                             const struct gsv_json_value *json,
+                                             gpuserve_error *error)
+{
+    const char *activation = NULL;
+    bool in = false, out = false;
+    gpuserve_status st =
+        gsv_json_string(json, "activation_function", FILE_NAME, &activation, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "mlp_fc1_bias", FILE_NAME, &in, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "mlp_fc2_bias", FILE_NAME, &out, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    config->ffn_in_bias = in ? GSV_REQUIRED : GSV_ABSENT;
+    config->ffn_out_bias = out ? GSV_REQUIRED : GSV_ABSENT;
+    if (!activation || strcmp(activation, "swiglu") == 0)
+        return GPUSERVE_OK;
+    if (strcmp(activation, "gelu") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": activation_function '%.64s' is not supported, only 'swiglu' "
+                                  "and 'gelu' are",
+                        activation);
+    config->is_gated = false;
+    config->activation = GPUSERVE_ACT_GELU;
+    return GPUSERVE_OK;
+}
+
 /* The authors' configuration. Their class computes more than their models use. */
 static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    static const char *const refused[] = { "prenorm",      "parallel_block",
-                                           "use_rms_norm", "rotary_emb_scale_base",
-                                           "num_experts",  "causal",
-                                           "mlp_fc1_bias", "mlp_fc2_bias" };
-    const char *activation = NULL;
+    static const char *const refused[] = { "prenorm", "parallel_block", "use_rms_norm",
+                                           "rotary_emb_scale_base", "causal" };
     double fraction = 1.0, factor = 0;
     bool bias = false;
     gpuserve_status st = gsv_json_bool(json, "qkv_proj_bias", FILE_NAME, &bias, error);
@@ -231,15 +300,13 @@ static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_js
         st = gsv_json_double(json, "rotary_emb_fraction", FILE_NAME, 0, 1, &fraction, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "rotary_scaling_factor", FILE_NAME, 0, 1e6, &factor, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "activation_function", FILE_NAME, &activation, error);
     if (st == GPUSERVE_OK && fraction != 1.0)
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": rotary_emb_fraction %g is not supported, only 1 is", fraction);
-    if (st == GPUSERVE_OK && activation && strcmp(activation, "swiglu") != 0)
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      FILE_NAME ": activation_function '%.64s' is not supported, only 'swiglu' is",
-                      activation);
+    if (st == GPUSERVE_OK)
+        st = read_nomic_activation(config, json, error);
+    if (st == GPUSERVE_OK)
+        st = read_experts(config, json, error);
     if (st == GPUSERVE_OK)
         st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base",
                              config->family->theta, error);

@@ -336,6 +336,11 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                  plan->device.facts.name, gsv_dtype_name(plan->dtype));
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
     }
+    if (!gsv_computes_in(plan->facts, plan->dtype)) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model of %d experts does not compute in int8",
+                 plan->facts->n_experts);
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use bfloat16 or float32");
+    }
     st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }

@@ -1,0 +1,131 @@
+/*
+ * experts.c - finds the weights of a mixture of experts, and runs it.
+ *
+ * The first products of all experts are one tensor [n * wide, hidden]. So are the second products,
+ * each of them transposed: [wide, hidden].
+ */
+#include "lib/model/experts.h"
+
+#include "lib/base/error.h"
+
+static gpuserve_status find(const struct gsv_collector *c, struct gsv_tensor *tensor,
+                            const char *name, const char *suffix, int32_t rows, int32_t cols)
+{
+    char full[GSV_TENSOR_NAME_BYTES];
+
+    if (gsv_lookup(c, tensor, name, suffix, full))
+        return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
+    return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
+                    gsv_weight_file_name(c->from->files[0]), full);
+}
+
+gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer *layer)
+{
+    struct gsv_spec *spec = c->spec;
+    const struct gsv_config *config = &spec->config;
+    const struct gsv_tensor_names *names = spec->names;
+    const int32_t n = config->experts.n, hidden = config->hidden_size;
+    const int32_t wide = config->intermediate_size;
+    struct gsv_tensor in = { 0 }, out = { 0 };
+    gpuserve_status st;
+
+    if (!names->router)
+        return gsv_fail(c->error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: experts in these tensors are not supported",
+                        gsv_weight_file_name(c->from->files[0]));
+    layer->router = (int32_t)spec->n_items;
+    st = gsv_add_linear(c, GSV_ITEM_LINEAR_PLAIN, names->router, GSV_ABSENT, n, hidden,
+                        GPUSERVE_ACT_NONE);
+    if (st == GPUSERVE_OK)
+        st = find(c, &gsv_add_item(spec, GSV_ITEM_LINEAR_PLAIN, hidden, n)->bias[0],
+                  names->experts_bias, "", 0, hidden);
+    if (st == GPUSERVE_OK)
+        st = find(c, &in, names->experts_in, "", n * wide, hidden);
+    if (st == GPUSERVE_OK)
+        st = find(c, &out, names->experts_out, "", n * wide, hidden);
+    if (st != GPUSERVE_OK)
+        return st;
+    layer->ffn_in = (int32_t)spec->n_items;
+    layer->ffn_out = layer->ffn_in + 1;
+    for (int32_t i = 0; i < n; i++) {
+        struct gsv_weight *up = gsv_add_item(spec, GSV_ITEM_LINEAR, wide, hidden);
+        struct gsv_weight *down = gsv_add_item(spec, GSV_ITEM_LINEAR, hidden, wide);
+
+        up->activation = config->activation;
+        up->weight[0] = gsv_tensor_rows(&in, i * wide, wide);
+        down->weight[0] = gsv_tensor_rows(&out, i * wide, wide);
+        down->transposed = true;
+    }
+    return GPUSERVE_OK;
+}
+
+/* -------------------------------------------------------------------------------------- running */
+
+struct mixture {
+    const struct gsv_net *net;
+    struct gpuserve_stream *stream;
+    const struct gsv_activations *at;
+    int32_t rows;
+};
+
+/* out = the linear of an item, with its activation. */
+static gpuserve_status multiply(const struct mixture *m, int32_t index, const void *in, void *out)
+{
+    const struct gsv_weight *item = &m->net->spec->items[index];
+    const struct gpuserve_op_linear op = {
+        .weight = m->net->linears[index],
+        .in = in,
+        .out = out,
+        .rows = m->rows,
+        .in_ld = item->k,
+        .out_ld = item->n,
+        .activation = item->activation,
+    };
+
+    return m->net->backend->linear(m->stream, &op);
+}
+
+/* sum += weight * expert(in) */
+static gpuserve_status add_expert(const struct mixture *m, int32_t expert, int32_t first_item,
+                                  const void *in)
+{
+    const struct gsv_config *config = &m->net->spec->config;
+    const struct gpuserve_op_add_scaled add = {
+        .out = m->at->sum,
+        .in = m->at->context,
+        .weights = m->at->weights + expert,
+        .weights_ld = config->experts.n,
+        .rows = m->rows,
+        .cols = config->hidden_size,
+        .factor = 1.0f,
+    };
+    gpuserve_status st = multiply(m, first_item + 2 * expert, in, m->at->wide);
+
+    if (st == GPUSERVE_OK)
+        st = multiply(m, first_item + 2 * expert + 1, m->at->wide, m->at->context);
+    return st == GPUSERVE_OK ? m->net->backend->add_scaled(m->stream, &add) : st;
+}
+
+gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                const struct gpuserve_batch *batch,
+                                const struct gsv_activations *at, int32_t layer, const void *in)
+{
+    const struct gsv_layer *items = &net->spec->layers[layer];
+    const struct mixture m = { net, stream, at, batch->n_rows };
+    const struct gpuserve_op_route route = {
+        .logits = at->low,
+        .weights = at->weights,
+        .rows = batch->n_rows,
+        .experts = net->spec->config.experts.n,
+        .top_k = net->spec->config.experts.top_k,
+    };
+    gpuserve_status st = multiply(&m, items->router, in, at->low);
+
+    if (st == GPUSERVE_OK)
+        st = net->backend->route(stream, &route);
+    if (st == GPUSERVE_OK) /* its weights are zeros: the bias in every row */
+        st = multiply(&m, items->router + 1, at->low, at->sum);
+    for (int32_t i = 0; i < route.experts && st == GPUSERVE_OK; i++)
+        st = add_expert(&m, i, items->ffn_in, in);
+    return st;
+}
