@@ -19,6 +19,7 @@ import torch
 torch.set_grad_enabled(False)
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import authors  # noqa: E402
 import decoders  # noqa: E402
 import encoders  # noqa: E402
 import hub_layouts  # noqa: E402
@@ -27,7 +28,7 @@ from reference import Maker  # noqa: E402
 
 OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/data/models")
 maker = Maker(OUT, sys.argv[2:])
-for module in (encoders, decoders, hub_layouts, sentence):
+for module in (encoders, decoders, hub_layouts, sentence, authors):
     for family in module.FAMILIES:
         maker.family = family.__name__.replace("_", "-")
         family(maker)
