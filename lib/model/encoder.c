@@ -15,6 +15,7 @@
 
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
+#include "lib/model/convolution.h"
 #include "lib/model/experts.h"
 
 /* What the functions below share. */
@@ -213,6 +214,8 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
         st = embed_adapted(&run, is_post_norm(spec) ? reader : NULL);
     else
         st = embed(&run, at->hidden, true, is_post_norm(spec) ? reader : NULL);
+    if (st == GPUSERVE_OK && spec->convolution >= 0)
+        st = gsv_run_convolution(net, stream, batch, at);
     if (st == GPUSERVE_OK && !is_post_norm(spec))
         st = add_norm(&run, at->context, at->hidden, NULL, NULL, &spec->layers[0].before_attention,
                       reader);
@@ -390,10 +393,14 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     case GSV_STAGE_EXPAND:
         return is_gated ? gate(&run, contract) : GPUSERVE_OK;
     default:
-        return end_block(
-            &run, out, &items->after_ffn,
-            layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention : NULL,
-            reader_behind(net, layer));
+        st = end_block(&run, out, &items->after_ffn,
+                       layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention
+                                                         : NULL,
+                       reader_behind(net, layer));
+        if (st == GPUSERVE_OK && layer == 0 && spec->convolution >= 0)
+            st = add_norm(&run, at->hidden, at->convolved, at->hidden, NULL,
+                          &spec->convolution_norm, reader_behind(net, layer));
+        return st;
     }
 }
 

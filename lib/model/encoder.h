@@ -12,9 +12,12 @@
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
-    void *low;       /* of adapters; logits of experts */
-    float *weights;  /* of experts */
-    void *sum;       /* of experts */
+    void *low;      /* of adapters; logits of experts */
+    float *weights; /* of experts */
+    void *sum;      /* of experts */
+    void *convolved;
+    const int32_t *neighbours; /* of a convolution */
+    int32_t neighbours_ld;
     int32_t adapter; /* of the batch; 0: none */
 };
 

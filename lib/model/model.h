@@ -66,7 +66,7 @@ struct gsv_spec_facts {
     size_t n_prompts;
     const char *const *adapters; /* [n_adapters]: names of LoRA adapters */
     size_t n_adapters;
-    int32_t n_experts;          /* of a mixture of experts; 0: none */
+    const char *no_int8;        /* the part that does not compute in INT8, or NULL */
     const char *default_prompt; /* the name of a prompt, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
@@ -96,10 +96,9 @@ static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32
         positions[i] = ids[i] == padding_idx ? padding_idx : next++;
 }
 
-/* INT8 is measured and mixed by layer, which experts are not. */
 static inline bool gsv_computes_in(const struct gsv_spec_facts *facts, uint32_t dtype)
 {
-    return dtype != GPUSERVE_DTYPE_INT8 || facts->n_experts == 0;
+    return dtype != GPUSERVE_DTYPE_INT8 || !facts->no_int8;
 }
 
 struct gsv_spec;

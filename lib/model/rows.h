@@ -16,10 +16,11 @@ struct gsv_exec {
     struct gsv_exec_layout layout;
     char *memory; /* device memory */
     struct gsv_activations at;
-    float *pooled[2]; /* device, [max_sequences, pooled_columns] */
-    float *bounce;    /* host; rows that are cut or interleaved; NULL if none */
-    int32_t *parts;   /* host, [2 * max_sequences]; NULL unless the model skips prompts */
-    int32_t max_sequences;
+    float *pooled[2];    /* device, [max_sequences, pooled_columns] */
+    float *bounce;       /* host; rows that are cut or interleaved; NULL if none */
+    int32_t *parts;      /* host, [2 * max_sequences]; NULL unless the model skips prompts */
+    int32_t *neighbours; /* host, [kernel - 1, max_tokens] of a convolution; else NULL */
+    int32_t max_sequences, max_tokens;
 };
 
 /* float32 rows on the device during the layers after the encoder. */

@@ -19,6 +19,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/convolution.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <math.h>
@@ -34,9 +35,11 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
     const struct gsv_spec_facts *facts = &work->net->spec->facts;
     const bool has_parts = gsv_has_parts(work->net->spec);
     const size_t rows = (size_t)options->max_sequences * (has_parts ? 2 : 1);
+    const int32_t kernel = work->net->spec->config.convolution.kernel;
     bool whole = true;
 
     work->max_sequences = options->max_sequences;
+    work->max_tokens = options->max_tokens;
     if (facts->n_dense > 0 || has_parts) {
         work->bounce = gsv_alloc_array(rows * (size_t)work->layout.pooled_columns, sizeof(float));
         whole = work->bounce != NULL;
@@ -45,7 +48,29 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
         work->parts = gsv_alloc_array(rows, sizeof(*work->parts));
         whole = whole && work->parts;
     }
+    if (kernel > 0) {
+        work->neighbours = gsv_alloc_array((size_t)kernel * (size_t)options->max_tokens,
+                                           sizeof(*work->neighbours));
+        whole = whole && work->neighbours;
+    }
     return whole ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
+
+/* The row of `hidden` that stands for tokens outside of a text. */
+static gpuserve_status write_zeros(const struct gsv_exec *work, gpuserve_error *error)
+{
+    const struct gsv_net *net = work->net;
+    const size_t row =
+        (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
+    char *zeros = gsv_alloc_array(row, 1);
+    gpuserve_status st;
+
+    if (!zeros)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    st = net->backend->memory_write(
+        net->device, (char *)work->at.hidden + (size_t)work->max_tokens * row, zeros, row, error);
+    free(zeros);
+    return st;
 }
 
 gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net,
@@ -79,9 +104,14 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->at.low = work->memory + work->layout.low;
     work->at.weights = (float *)(void *)(work->memory + work->layout.weights);
     work->at.sum = work->memory + work->layout.sum;
+    work->at.convolved = work->memory + work->layout.convolved;
+    work->at.neighbours = (const int32_t *)(void *)(work->memory + work->layout.neighbours);
+    work->at.neighbours_ld = options->max_tokens;
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);
+    if (st == GPUSERVE_OK && work->neighbours)
+        st = write_zeros(work, error);
     if (st != GPUSERVE_OK)
         goto fail;
     stream = gsv_stream_options(net->spec, backend, options, &work->layout);
@@ -106,6 +136,7 @@ void gsv_exec_free(struct gsv_exec **out)
         work->net->backend->memory_free(work->net->device, work->memory);
     free(work->bounce);
     free(work->parts);
+    free(work->neighbours);
     free(work);
     *out = NULL;
 }
@@ -411,6 +442,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     rows.skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
     if (rows.skips)
         st = write_parts(work, host, run->skip, error);
+    if (st == GPUSERVE_OK && work->neighbours)
+        st = gsv_write_neighbours(work, host, error);
     if (st == GPUSERVE_OK)
         st = backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)

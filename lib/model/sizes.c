@@ -107,6 +107,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
 {
     const struct gsv_config *config = &spec->config;
     const size_t size = backend->activation_size(options->dtype);
+    const int32_t kernel = config->convolution.kernel;
     uint64_t total = 0;
 
     memset(layout, 0, sizeof(*layout));
@@ -115,6 +116,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
                config->intermediate_size * (config->is_gated || config->adapters.n > 0 ? 2 : 1));
     layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
     layout->wide_columns = larger(layout->wide_columns, config->experts.n);
+    if (kernel > 0)
+        layout->wide_columns = larger(layout->wide_columns, 2 * config->hidden_size);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
     if (spec->facts.is_sparse)
         layout->context_columns =
@@ -126,7 +129,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     layout->pooled_columns = pooled_columns(spec);
     if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1)
         return false;
-    add_rows(&total, &layout->hidden, options->max_tokens, config->hidden_size, size);
+    add_rows(&total, &layout->hidden, options->max_tokens + (kernel > 0 ? 1 : 0),
+             config->hidden_size, size);
     add_rows(&total, &layout->context, options->max_tokens, layout->context_columns, size);
     add_rows(&total, &layout->wide, options->max_tokens, layout->wide_columns, size);
     add_rows(&total, &layout->pooled[0], options->max_sequences, first_pooled_columns(spec),
@@ -140,6 +144,10 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     add_rows(&total, &layout->weights, options->max_tokens, config->experts.n, sizeof(float));
     add_rows(&total, &layout->sum, options->max_tokens,
              config->experts.n > 0 ? config->hidden_size : 0, size);
+    add_rows(&total, &layout->convolved, options->max_tokens, kernel > 0 ? config->hidden_size : 0,
+             size);
+    add_rows(&total, &layout->neighbours, options->max_tokens, kernel > 0 ? kernel - 1 : 0,
+             sizeof(int32_t));
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

@@ -96,7 +96,9 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->default_prompt = modules->default_prompt;
     facts->adapters = (const char *const *)config->adapters.names;
     facts->n_adapters = config->adapters.n;
-    facts->n_experts = config->experts.n;
+    facts->no_int8 = config->experts.n > 0            ? "mixture of experts"
+                     : config->convolution.kernel > 0 ? "convolution"
+                                                      : NULL;
 }
 
 /* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json
@@ -253,7 +255,8 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
     /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
      * masked-LM head's norms 4, transform 1. */
     const size_t adapters = gsv_adapter_items(&spec->config);
-    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 2 * adapters;
+    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 2 * adapters +
+                          (size_t)spec->config.convolution.kernel + 2;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
     spec->max_items = around +

@@ -41,6 +41,8 @@ struct gsv_weight {
     bool transposed;    /* a linear's tensor is [k, n] */
     float scale;        /* of the values of an adapter; 0: 1 */
     int32_t n_ones;     /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
+    int32_t n_taps;     /* LINEAR_PLAIN: the tensor is a convolution [rows, k / groups, n_taps] */
+    int32_t tap;        /* of these */
     int32_t which;      /* ROTARY: index into gsv_config.rotary */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
                                     row. SUM_TABLE: scale * [1] [2] is added.
@@ -87,6 +89,8 @@ struct gsv_spec {
     int32_t word, position, type, projection;
     int32_t relative, position_index; /* RELATIVE of all layers; POSITION_INDEX */
     int32_t rotary[2];                /* of global and of local layers */
+    int32_t convolution;              /* the first product, of the middle */
+    struct gsv_norm_items convolution_norm;
     struct gsv_norm_items embedding_norm, final_norm;
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
     int32_t first_dense, first_classifier;

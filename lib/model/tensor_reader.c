@@ -124,6 +124,8 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->classifier_pooling);
         digest_number(state, config->pools_logits);
     }
+    if (config->convolution.kernel > 0)
+        digest_number(state, config->convolution.activation);
     if (config->experts.n > 0) {
         digest_number(state, config->experts.n);
         digest_number(state, config->experts.top_k);
@@ -199,6 +201,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
         if (item->kind == GSV_ITEM_POSITIONS) /* vectors, projection, its bias, gamma, beta */
             elements += ((size_t)gsv_context_columns(&spec->config) + 2) * (size_t)item->k +
                         (size_t)gsv_context_columns(&spec->config);
+        if (item->n_taps > 0) /* those of all taps */
+            elements += (size_t)item->weight[0].count;
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
@@ -329,6 +333,29 @@ static gpuserve_status transpose(const struct gsv_reader *reader, const struct g
     return GPUSERVE_OK;
 }
 
+/* Keep one tap of a convolution [n, k / groups, n_taps], and write zeros for the inputs of other
+ * groups. The bias behind it becomes zeros. */
+static gpuserve_status take_tap(const struct gsv_reader *reader, const struct gsv_weight *item,
+                                gpuserve_error *error)
+{
+    const size_t n = (size_t)item->rows[0], k = (size_t)item->k, taps = (size_t)item->n_taps;
+    const size_t inputs = (size_t)item->weight[0].count / n / taps;
+    float *copy = gsv_alloc_array(n * inputs * taps, sizeof(*copy));
+
+    if (!copy)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a weight of %d rows", item->n);
+    memcpy(copy, reader->floats, n * inputs * taps * sizeof(*copy));
+    memset(reader->floats, 0, (size_t)item->n * (k + 1) * sizeof(*copy));
+    for (size_t i = 0; i < n; i++) {
+        const size_t first = i / inputs * inputs; /* as many outputs as inputs in a group */
+
+        for (size_t j = 0; j < inputs; j++)
+            reader->floats[i * k + first + j] = copy[(i * inputs + j) * taps + (size_t)item->tap];
+    }
+    free(copy);
+    return GPUSERVE_OK;
+}
+
 /* The factor and the additional rows of an adapter's linear; the order. */
 static gpuserve_status finish_linear(const struct gsv_reader *reader, const struct gsv_weight *item,
                                      float *bias, gpuserve_error *error)
@@ -357,6 +384,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         memset(reader->floats, 0, (size_t)item->n * (size_t)item->k * sizeof(*reader->floats));
     for (size_t part = 0; part < n_parts && st == GPUSERVE_OK; part++) {
         st = gsv_read_tensor(reader, item, part, reader->floats + row * (size_t)item->k, error);
+        if (st == GPUSERVE_OK && item->n_taps > 0)
+            st = take_tap(reader, item, error);
         if (st == GPUSERVE_OK)
             st = gsv_read_tensor(reader, item, 3 + part, bias + row, error);
         has_bias = has_bias || item->bias[part].count > 0;

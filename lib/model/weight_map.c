@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
+#include "lib/model/convolution.h"
 #include "lib/model/experts.h"
 
 #include <stdio.h>
@@ -543,6 +544,9 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = gsv_check_adapters(spec, error);
     if (st == GPUSERVE_OK)
         st = add_embeddings(&c);
+    spec->convolution = -1;
+    if (st == GPUSERVE_OK && spec->config.convolution.kernel > 0)
+        st = gsv_add_convolution(&c);
     if (st == GPUSERVE_OK)
         st = add_layers(&c);
     if (st == GPUSERVE_OK)

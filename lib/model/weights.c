@@ -236,8 +236,8 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
                         "the %s backend does not support the requested dtype (%u)",
                         net->backend->name, net->dtype);
     if (!gsv_computes_in(&spec->facts, net->dtype))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "a model with a mixture of experts does not compute in int8");
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
+                        spec->facts.no_int8);
     net->places = gsv_alloc_array(spec->n_items, sizeof(*net->places));
     net->linears = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_linear *));
     if (!net->places || !net->linears)

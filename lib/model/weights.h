@@ -76,6 +76,8 @@ struct gsv_exec_layout {
     uint64_t low;       /* [max_tokens, low_columns] of adapters; logits of experts */
     uint64_t weights;   /* [max_tokens, experts] floats */
     uint64_t sum;       /* [max_tokens, hidden] of experts */
+    uint64_t convolved; /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
+    uint64_t neighbours; /* [kernel - 1, max_tokens] int32 */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

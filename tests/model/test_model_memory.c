@@ -306,8 +306,12 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_INT8);
     }
-    check_sizes(test_data("models/nomic-moe-hub"), GPUSERVE_DTYPE_FLOAT32); /* no int8 */
-    check_sizes(test_data("models/nomic-moe-hub"), GPUSERVE_DTYPE_BFLOAT16);
+    for (size_t i = 0; i < 2; i++) {
+        const char *const name = i ? "models/deberta-v2-conv-tanh" : "models/nomic-moe-hub";
+
+        check_sizes(test_data(name), GPUSERVE_DTYPE_FLOAT32); /* no int8 */
+        check_sizes(test_data(name), GPUSERVE_DTYPE_BFLOAT16);
+    }
 }
 
 /* Activation size of a fake device. */

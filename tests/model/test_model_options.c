@@ -108,6 +108,17 @@ static const struct option_case cases[] = {
       "max_relative_positions" },
     { "deberta-v3", "\"pooler_hidden_size\": 32", "\"pooler_hidden_size\": 16", NOT,
       "pooler_hidden_size 16 differs" },
+    /* convolution */
+    { "deberta-v2-conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": 4", NOT,
+      "conv_kernel_size 4 with conv_groups 1 of 32 columns" },
+    { "deberta-v2-conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": 33", BAD,
+      "conv_kernel_size" },
+    { "deberta-v2-conv-tanh", "\"conv_groups\": 2", "\"conv_groups\": 3", NOT,
+      "conv_groups 3 of 32 columns" },
+    { "deberta-v2-conv", "\"conv_act\": \"gelu\"", "\"conv_act\": \"mish\"", NOT,
+      "conv_act 'mish'" },
+    { "deberta", "\"hidden_act\"", "\"conv_kernel_size\": 3, \"hidden_act\"", NOT,
+      "\"conv_kernel_size\" is not supported" },
     /* sharing, embeddings, other families */
     { "albert-groups", "\"num_hidden_groups\": 2", "\"num_hidden_groups\": 9", BAD,
       "num_hidden_groups 9 exceeds 4 layers" },

@@ -52,6 +52,13 @@ enum gsv_last_rule {
     GSV_LAST_LARGEST      /* the first one with the largest id, of embeddings (older CLIP) */
 };
 
+/* A convolution over the tokens of a text, beside the first layer. */
+struct gsv_convolution {
+    int32_t kernel; /* tokens, odd; 0: none */
+    int32_t groups;
+    int32_t activation; /* gpuserve_activation */
+};
+
 /* A mixture of experts in layers `first`, `first` + `every`, ... in place of the feed-forward
  * network. */
 struct gsv_experts {
@@ -99,6 +106,7 @@ struct gsv_config {
     int32_t classifier_pooling, classifier_activation;
     bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
+    struct gsv_convolution convolution;
     struct gsv_experts experts;
     struct gsv_adapters adapters;
     char **labels; /* owned; NULL if the file has no labels */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define FILE_NAME GSV_CONFIG_NAME
+#define MAX_KERNEL 31 /* tokens of a convolution */
 
 #define LIST(...)         \
     (const char *const[]) \
@@ -130,18 +131,49 @@ static gpuserve_status read_pooler(struct gsv_config *config, const struct gsv_j
     return st;
 }
 
+static gpuserve_status read_convolution(struct gsv_config *config,
+                                        const struct gsv_json_value *json, gpuserve_error *error)
+{
+    struct gsv_convolution *convolution = &config->convolution;
+    const char *activation = "tanh";
+    int64_t kernel = 0;
+    gpuserve_status st =
+        gsv_json_int(json, "conv_kernel_size", FILE_NAME, 0, MAX_KERNEL, &kernel, error);
+
+    if (st != GPUSERVE_OK || kernel == 0)
+        return st;
+    convolution->groups = 1;
+    st = gsv_config_size(json, "conv_groups", config->hidden_size, &convolution->groups, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(json, "conv_act", FILE_NAME, &activation, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_activation_by_name(activation, "conv_act", &convolution->activation, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    if (kernel % 2 == 0 || config->hidden_size % convolution->groups != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": conv_kernel_size %d with conv_groups %d of %d columns is not "
+                                  "supported",
+                        (int)kernel, convolution->groups, config->hidden_size);
+    convolution->kernel = (int32_t)kernel;
+    return GPUSERVE_OK;
+}
+
 /* Both versions scale by the number of terms, even without relative_attention. */
 static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_json_value *json,
                                     gpuserve_error *error)
 {
-    static const char *const refused[] = { "conv_kernel_size", "talking_head" };
     struct gsv_relative *relative = &config->relative;
     const char *norm = "none";
     bool is_relative = false, positions = true, shares = false;
     gpuserve_status st = gsv_json_bool(json, "relative_attention", FILE_NAME, &is_relative, error);
 
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) && st == GPUSERVE_OK; i++)
-        st = gsv_config_refuse(json, refused[i], error);
+    if (st == GPUSERVE_OK)
+        st = gsv_config_refuse(json, "talking_head", error);
+    if (st == GPUSERVE_OK)
+        st = config->family->interleaves_qkv /* DeBERTa v1 */
+                 ? gsv_config_refuse(json, "conv_kernel_size", error)
+                 : read_convolution(config, json, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_bool(json, "position_biased_input", FILE_NAME, &positions, error);
     if (st == GPUSERVE_OK)

@@ -337,8 +337,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
     }
     if (!gsv_computes_in(plan->facts, plan->dtype)) {
-        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model of %d experts does not compute in int8",
-                 plan->facts->n_experts);
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
+                 plan->facts->no_int8);
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use bfloat16 or float32");
     }
     st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
