@@ -23,6 +23,8 @@ of 1 token up to the model's limit, alone and in mixed batches, against float64.
 - Difference: the largest of any number in vectors of length 1, in probabilities, and in sparse weights divided by the largest of them.
 - Cosine: the lowest of the family's embeddings. Random weights of 32 columns are harder for int8 than trained weights;
   [accuracy.md](accuracy.md) has those of real models.
+- jina-v2 and nomic-moe: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`,
+  not verified by the authors' code. Models with experts or a convolution do not compute in int8.
 
 """
 POPULAR = """
@@ -47,6 +49,8 @@ def config_of(name):
 
 def use_of(config):
     architecture = (config.get("architectures") or ["Model"])[0]
+    if config.get("emb_pooler"):  # a masked class without its head
+        return "embeddings"
     return next((use for ending, use in HEADS if ending in architecture), architecture)
 
 
