@@ -98,7 +98,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
-    facts->empty_id = config->n_layers == 0 ? config->vocab_size : -1;
+    facts->empty_id = config->n_layers == 0 ? config->vocab_size : 0;
     facts->no_special = modules->is_static;
     facts->skips_unknown = modules->is_static && !modules->present;
     facts->prompts = modules->prompts;

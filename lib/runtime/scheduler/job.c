@@ -111,6 +111,7 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model makes no embeddings, it only %s",
                         facts->labels_tokens  ? "labels tokens"
                         : facts->n_labels > 0 ? "classifies"
+                        : facts->is_by_token  ? "makes token vectors"
                                               : "makes sparse vectors");
     if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model is not a token classifier");
@@ -269,6 +270,7 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
 gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
                               struct gsv_job_size *size, gpuserve_error *error)
 {
+    int32_t route = 0;
     gpuserve_status st = check_enums(job, error);
 
     memset(size, 0, sizeof(*size));
@@ -282,9 +284,12 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = check_expectations(model, job, error);
     if (st == GPUSERVE_OK)
         st = gsv_prompt_of(&model->plan, job, &size->prompt, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_route_of(&model->plan, job, &route, error);
     if (st != GPUSERVE_OK)
         return st;
     make_key(model->plan.facts, job, size);
+    size->key.route = route;
     /* The number of rows by token is known after tokenization. */
     if (!gsv_is_by_token(job->task))
         st = gsv_job_check_output(job, job->n_items, size->kept, error);
