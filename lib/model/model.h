@@ -209,6 +209,7 @@ struct gsv_run {
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
                            unless the model skips prompts */
     int32_t route;      /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
+    bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
     float *output; /* host memory: [n_sequences, columns] or [n_tokens, columns], without padding */
 };

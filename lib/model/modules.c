@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define MAX_PROMPTS 1000
+#define N_PREFIXES 2
 #define MAX_TOKENS (1 << 20)
 
 /* -------------------------------------------------------------------------------------- pooling */
@@ -366,6 +367,12 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
 static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const struct gsv_json_value *prompts, gpuserve_error *error)
 {
+    const size_t n = prompts && gsv_json_is(prompts, GSV_JSON_OBJECT) ? prompts->n : 0;
+
+    if (n <= MAX_PROMPTS)
+        modules->prompts = gsv_alloc_array(n + N_PREFIXES, sizeof(*modules->prompts));
+    if (n <= MAX_PROMPTS && !modules->prompts)
+        return gsv_modules_nomem(dir, error);
     if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
@@ -373,9 +380,6 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
             error, GPUSERVE_E_FORMAT,
             "%s/config_sentence_transformers.json: prompts is not an object with at most %d fields",
             gsv_dir_path(dir), MAX_PROMPTS);
-    modules->prompts = gsv_alloc_array(prompts->n, sizeof(*modules->prompts));
-    if (!modules->prompts)
-        return gsv_modules_nomem(dir, error);
     for (size_t i = 0; i < prompts->n; i++) {
         const struct gsv_json_value *text = prompts->is.fields[i];
         struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
@@ -387,6 +391,52 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
         modules->n_prompts++;
         prompt->name = gsv_copy_text(text->key, strlen(text->key));
         prompt->text = gsv_copy_text(gsv_json_get_string(text), text->n);
+        if (!prompt->name || !prompt->text)
+            return gsv_modules_nomem(dir, error);
+    }
+    return GPUSERVE_OK;
+}
+
+static char *join_text(const char *a, const char *b)
+{
+    const size_t before = strlen(a), after = strlen(b);
+    char *joined = gsv_alloc_array(before + after + 1, 1);
+
+    if (!joined)
+        return NULL;
+    memcpy(joined, a, before);
+    memcpy(joined + before, b, after + 1);
+    return joined;
+}
+
+/* PyLate names the prefixes of queries and documents by other keys; they precede the prompts. */
+static gpuserve_status add_prefixes(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                    const struct gsv_json_value *json, gpuserve_error *error)
+{
+    static const struct {
+        const char *key, *prompt;
+    } prefixes[N_PREFIXES] = { { "query_prefix", "query" }, { "document_prefix", "document" } };
+
+    for (size_t i = 0; i < N_PREFIXES; i++) {
+        const struct gsv_json_value *prefix = gsv_json_member(json, prefixes[i].key);
+        const char *text = gsv_json_get_string(prefix);
+        struct gsv_prompt *prompt = modules->prompts;
+        char *joined;
+
+        if (!text)
+            continue;
+        while (prompt < modules->prompts + modules->n_prompts &&
+               strcmp(prompt->name, prefixes[i].prompt) != 0)
+            prompt++;
+        if (prompt == modules->prompts + modules->n_prompts) {
+            prompt->name = gsv_copy_text(prefixes[i].prompt, strlen(prefixes[i].prompt));
+            modules->n_prompts++;
+        } else if (prompt->text && strncmp(prompt->text, text, prefix->n) == 0) {
+            continue;
+        }
+        joined = join_text(text, prompt->text ? prompt->text : "");
+        free(prompt->text);
+        prompt->text = joined;
         if (!prompt->name || !prompt->text)
             return gsv_modules_nomem(dir, error);
     }
@@ -423,6 +473,8 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
     if (st != GPUSERVE_OK || !json)
         return st;
     st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
+    if (st == GPUSERVE_OK)
+        st = add_prefixes(modules, dir, json, error);
     if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
     gsv_json_free(&json);

@@ -115,7 +115,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
     case GPUSERVE_TASK_TOKEN_LABELS:
         return (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_VECTORS:
-        return facts->token_dim;
+        return run->raw ? facts->hidden_size : facts->token_dim;
     case GPUSERVE_TASK_SPARSE:
         return facts->vocab_size;
     default:
@@ -177,7 +177,7 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
 static uint64_t program_of(const struct gsv_run *run)
 {
     return (uint64_t)(uint32_t)run->dimensions << 16 | (uint64_t)(run->route & 0xF) << 10 |
-           (uint64_t)(run->skip > 0) << 9 |
+           (uint64_t)run->raw << 14 | (uint64_t)(run->skip > 0) << 9 |
            (uint64_t)run->normalize << 8 | (uint64_t)(run->score & 0xF) << 4 |
            (uint64_t)(run->task & 0xF);
 }
@@ -190,7 +190,7 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
     if (st != GPUSERVE_OK)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
-        return gsv_rows_tokens(rows);
+        return run->raw ? st : gsv_rows_tokens(rows);
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
@@ -281,10 +281,11 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
     const size_t n_rows = (size_t)host->n_tokens;
     const size_t columns = (size_t)gsv_run_columns(&net->spec->facts, run);
     const size_t size = net->backend->activation_size(net->dtype), n = n_rows * columns;
+    const void *from = labels     ? work->at.wide
+                       : run->raw ? work->at.hidden
+                                  : gsv_token_output(net->spec, &work->at);
     char *to = (char *)run->output + n * (sizeof(float) - size);
-    gpuserve_status st = net->backend->batch_end(
-        work->stream, to, labels ? work->at.wide : gsv_token_output(net->spec, &work->at), n * size,
-        error);
+    gpuserve_status st = net->backend->batch_end(work->stream, to, from, n * size, error);
 
     if (st == GPUSERVE_OK)
         st = net->backend->stream_wait(work->stream, error);
@@ -292,7 +293,7 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
         widen(run->output, n, net->dtype);
     if (st == GPUSERVE_OK && labels)
         score_tokens(run->output, n_rows, columns, run->score);
-    if (st == GPUSERVE_OK && !labels && net->spec->normalizes_tokens)
+    if (st == GPUSERVE_OK && !labels && !run->raw && net->spec->normalizes_tokens)
         normalize_tokens(run->output, n_rows, columns);
     return st;
 }
