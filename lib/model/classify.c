@@ -35,12 +35,12 @@ gpuserve_status gsv_rows_label_tokens(const struct gsv_rows *rows)
 
     if (has_dense)
         st = gsv_token_linear(rows, spec->first_classifier, at->hidden, at->context,
-                          spec->config.hidden_size, NULL);
+                              spec->config.hidden_size, NULL);
     if (st == GPUSERVE_OK && has_dense)
         st = token_norm(rows, at->context, at->context, &spec->classifier_norm,
                         spec->config.hidden_size);
     return st == GPUSERVE_OK ? gsv_token_linear(rows, last, has_dense ? at->context : at->hidden,
-                                            at->wide, spec->items[last].n, NULL)
+                                                at->wide, spec->items[last].n, NULL)
                              : st;
 }
 
@@ -116,7 +116,7 @@ static gpuserve_status transform(const struct gsv_rows *rows, const void **out)
         return GPUSERVE_OK;
     *out = at->context;
     st = gsv_token_linear(rows, spec->transform, at->hidden, at->context,
-                      spec->items[spec->transform].n, NULL);
+                          spec->items[spec->transform].n, NULL);
     return st == GPUSERVE_OK ? token_norm(rows, at->context, at->context, &spec->masked_norm,
                                           spec->items[spec->transform].n)
                              : st;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------------- classifiers */
+/* ----------------------------------------------------------------------------------- classifiers
+ */
 
 /* The number of labels is the number of rows of the last layer; config.json does not contain it. */
 static gpuserve_status count_labels(const struct gsv_spec *spec, const char *layer, int32_t *n,

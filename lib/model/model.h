@@ -67,12 +67,12 @@ struct gsv_spec_facts {
     bool do_lower_case; /* texts are lowercased before tokenization */
     bool skips_unknown; /* unknown tokens are left out of texts (model2vec) */
     bool no_special;    /* texts have no special tokens */
-    int32_t empty_id;   /* the token of a text without tokens, whose vector is 0; 0: there is none */
+    int32_t empty_id; /* the token of a text without tokens, whose vector is 0; 0: there is none */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
-    char *const *routes;   /* [n_routes] names; a text takes the one with its prompt's name */
-    int32_t n_routes;      /* 0: no Router module */
-    int32_t default_route; /* -1: each text must name one */
+    char *const *routes;        /* [n_routes] names; a text takes the one with its prompt's name */
+    int32_t n_routes;           /* 0: no Router module */
+    int32_t default_route;      /* -1: each text must name one */
     const char *default_prompt; /* the name of a prompt, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */

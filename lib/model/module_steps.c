@@ -83,7 +83,8 @@ gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_js
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------- places */
+/* ---------------------------------------------------------------------------------------- places
+ */
 
 /* Read the rows that a Dense or Normalize module reads and writes; *by_token is the default. */
 static gpuserve_status parse_place(bool *by_token, const struct gsv_json_value *json,
@@ -124,7 +125,8 @@ static gpuserve_status refuse_place(const char *name, bool by_token, gpuserve_er
                     "%s: the module is on pooled vectors, but no Pooling module precedes it", name);
 }
 
-/* ----------------------------------------------------------------------------------------- steps */
+/* ----------------------------------------------------------------------------------------- steps
+ */
 
 static gpuserve_status append_step(const struct gsv_module_reader *r,
                                    const struct gsv_module_step *step, const char *folder)
@@ -155,7 +157,8 @@ static gpuserve_status parse_dense_step(const struct gsv_module_reader *r,
         st = parse_place(&step->by_token, json, "Dense", r->error);
     if (st != GPUSERVE_OK)
         return st;
-    if (step->by_token == is_pooled(r->modules) || (step->by_token && r->modules->normalizes_tokens))
+    if (step->by_token == is_pooled(r->modules) ||
+        (step->by_token && r->modules->normalizes_tokens))
         return refuse_place("Dense", step->by_token, r->error);
     if (step->by_token && step->dense.activation > GPUSERVE_ACT_QUICK_GELU)
         return gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED,
@@ -283,8 +286,8 @@ static gpuserve_status parse_layers(struct gsv_layer_weights *weights,
                                     const struct gsv_json_value *json, gpuserve_error *error)
 {
     int64_t first = 4, layers = 12; /* the defaults of the class */
-    gpuserve_status st = gsv_json_int(json, "layer_start", "WeightedLayerPooling", 0,
-                                      GSV_MAX_LAYERS, &first, error);
+    gpuserve_status st =
+        gsv_json_int(json, "layer_start", "WeightedLayerPooling", 0, GSV_MAX_LAYERS, &first, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "num_hidden_layers", "WeightedLayerPooling", 1, GSV_MAX_LAYERS,

@@ -243,10 +243,11 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
     st = gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED,
                   "%s/modules.json: module '%.128s' is not supported at this position",
                   gsv_dir_path(r->dir), type);
-    return gsv_hint(r->error, st,
-                    "supported: Transformer or StaticEmbedding, WeightedLayerPooling, Pooling, then "
-                    "Dense, LayerNorm, Normalize, Dropout and Router; MLMTransformer and "
-                    "SpladePooling; Dense, MultiVectorMask and Normalize on token vectors");
+    return gsv_hint(
+        r->error, st,
+        "supported: Transformer or StaticEmbedding, WeightedLayerPooling, Pooling, then "
+        "Dense, LayerNorm, Normalize, Dropout and Router; MLMTransformer and "
+        "SpladePooling; Dense, MultiVectorMask and Normalize on token vectors");
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,

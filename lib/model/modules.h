@@ -42,7 +42,7 @@ struct gsv_modules {
     bool log_twice;        /* the sparse activation is log(1 + log(1 + relu)) */
     bool by_token;         /* no Pooling: the output is the token vectors (ColBERT) */
     bool normalizes_tokens;
-    bool normalize; /* the last step of the pooled vectors; not in `steps` */
+    bool normalize;             /* the last step of the pooled vectors; not in `steps` */
     int32_t max_tokens;         /* 0: not specified */
     bool do_lower_case;         /* from sentence_bert_config.json: lowercase before tokenization */
     struct gsv_prompt *prompts; /* owned */
@@ -62,7 +62,8 @@ struct gsv_module_reader {
     gpuserve_error *error;
 };
 
-/* module_steps.c: add the module of class `name` and `folder`; *known is false if no step has this name. */
+/* module_steps.c: add the module of class `name` and `folder`; *known is false if no step has this
+ * name. */
 gpuserve_status gsv_step_add(const struct gsv_module_reader *r, const char *name, bool is_pylate,
                              const char *folder, int32_t route, bool *known);
 gpuserve_status gsv_layer_weights_add(const struct gsv_module_reader *r, const char *folder);

@@ -21,10 +21,9 @@
 
 static gpuserve_status fail_encoder(const struct gsv_module_reader *r, const char *type)
 {
-    const gpuserve_status st =
-        gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED,
-                 ROUTER ": module '%.128s' of a route is not supported, or not at this position",
-                 type);
+    const gpuserve_status st = gsv_fail(
+        r->error, GPUSERVE_E_UNSUPPORTED,
+        ROUTER ": module '%.128s' of a route is not supported, or not at this position", type);
 
     return gsv_hint(r->error, st,
                     "routes may hold Dense, LayerNorm, Normalize and Dropout after Pooling; save a "
@@ -135,5 +134,6 @@ gpuserve_status gsv_router_add(const struct gsv_module_reader *r, const char *fo
         return st;
     st = add_routes(r, folder, json);
     gsv_json_free(&json);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(r->error, st, "%s/%s", gsv_dir_path(r->dir), folder);
+    return st == GPUSERVE_OK ? st
+                             : gsv_fail_in(r->error, st, "%s/%s", gsv_dir_path(r->dir), folder);
 }

@@ -1,8 +1,8 @@
 /*
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
- * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words. Operations are queued
- * on the stream of one thread.
+ * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words.
+ * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
 #define GSV_MODEL_ROWS_H
@@ -65,8 +65,8 @@ gpuserve_status gsv_rows_norm(const struct gsv_rows *rows, const struct gsv_norm
 /* The number of Dense modules on pooled rows of a route, each of which switches buffers. */
 int32_t gsv_count_dense(const struct gsv_spec *spec, int32_t route);
 
-/* Compute the embedding, of which `dimensions` columns are valid. With modules after pooling the rows
- * keep their full width. */
+/* Compute the embedding, of which `dimensions` columns are valid. With modules after pooling the
+ * rows keep their full width. */
 gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool normalize);
 
 /* The classifier on each token: logits in `wide`. */

@@ -150,10 +150,10 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gsv_exec_layout *layout)
 {
     const int32_t labels = spec->facts.labels_tokens ? (int32_t)spec->facts.n_labels : 0;
-    const size_t tokens = (size_t)options->max_tokens *
-                          (size_t)larger(larger(spec->config.hidden_size, labels),
-                                         spec->facts.token_dim) *
-                          backend->activation_size(options->dtype);
+    const size_t tokens =
+        (size_t)options->max_tokens *
+        (size_t)larger(larger(spec->config.hidden_size, labels), spec->facts.token_dim) *
+        backend->activation_size(options->dtype);
     const size_t pooled =
         (size_t)options->max_sequences * (size_t)first_pooled_columns(spec) * sizeof(float);
 

@@ -182,14 +182,14 @@ static gpuserve_status set_token_facts(struct gsv_spec *spec, gpuserve_error *er
 static gpuserve_status set_dim(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_modules *modules = &spec->modules;
-    const int32_t first = spec->config.projection_dim > 0 ? spec->config.projection_dim
-                                                          : gsv_pooled_width(spec);
+    const int32_t first =
+        spec->config.projection_dim > 0 ? spec->config.projection_dim : gsv_pooled_width(spec);
     struct gsv_spec_facts *facts = &spec->facts;
 
     facts->n_dense = spec->config.projection_dim > 0;
     for (int32_t i = 0; i < modules->n_steps; i++)
-        facts->n_dense += modules->steps[i].kind == GSV_STEP_DENSE &&
-                          !modules->steps[i].by_token && modules->steps[i].route <= 0;
+        facts->n_dense += modules->steps[i].kind == GSV_STEP_DENSE && !modules->steps[i].by_token &&
+                          modules->steps[i].route <= 0;
     for (int32_t route = 0; route < modules->n_routes || route == 0; route++) {
         int32_t width = first;
         const gpuserve_status st = width_after(spec, false, route, &width, error);

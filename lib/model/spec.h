@@ -18,13 +18,14 @@
 #include "lib/model/model.h"
 
 enum gsv_weight_kind {
-    GSV_ITEM_TABLE,          /* rows in the activation type */
-    GSV_ITEM_MAPPED_TABLE,   /* as TABLE; row i is weight[0][weight[1][i]] * weight[2][i] (model2vec) */
-    GSV_ITEM_FLOATS,         /* float32 */
-    GSV_ITEM_RELATIVE,       /* buckets expanded to all distances, float32 */
-    GSV_ITEM_ALIBI,          /* biases of all distances, float32; computed, not in a file */
-    GSV_ITEM_ROTARY,         /* cosines and sines of all positions, float32; computed */
-    GSV_ITEM_POSITIONS,      /* projected vectors of positions (DeBERTa), activation type */
+    GSV_ITEM_TABLE,        /* rows in the activation type */
+    GSV_ITEM_MAPPED_TABLE, /* as TABLE; row i is weight[0][weight[1][i]] * weight[2][i] (model2vec)
+                            */
+    GSV_ITEM_FLOATS,       /* float32 */
+    GSV_ITEM_RELATIVE,     /* buckets expanded to all distances, float32 */
+    GSV_ITEM_ALIBI,        /* biases of all distances, float32; computed, not in a file */
+    GSV_ITEM_ROTARY,       /* cosines and sines of all positions, float32; computed */
+    GSV_ITEM_POSITIONS,    /* projected vectors of positions (DeBERTa), activation type */
     GSV_ITEM_POSITION_INDEX, /* their rows for all distances, int32; computed */
     GSV_ITEM_LINEAR,         /* a matrix product in the net's dtype */
     GSV_ITEM_LINEAR_PLAIN,   /* a product on token vectors outside the layers: never INT8 */
@@ -92,9 +93,9 @@ struct gsv_spec {
     struct gsv_checkpoint weights;
     struct gsv_checkpoint step_weights[GSV_MAX_STEPS]; /* of modules.steps */
     struct gsv_checkpoint layer_weights;               /* of WeightedLayerPooling */
-    const struct gsv_tensor_names *names; /* the layout of the checkpoint */
-    char prefix[64];                      /* prefix of the encoder's tensor names: "" or "bert." */
-    char **default_labels;                /* "LABEL_0", ... if no file names the labels */
+    const struct gsv_tensor_names *names;              /* the layout of the checkpoint */
+    char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
+    char **default_labels; /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
 
     struct gsv_weight *items;

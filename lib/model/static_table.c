@@ -5,8 +5,8 @@
  *   model2vec                                  "embeddings" [rows, dim], "mapping" [vocabulary],
  *                                              "weights" [vocabulary]
  *
- * The embedding is the mean of the vectors of a text's tokens. The table has one more row, of zeros:
- * the token of texts without tokens, whose embedding is 0.
+ * The embedding is the mean of the vectors of a text's tokens. The table has one more row, of
+ * zeros: the token of texts without tokens, whose embedding is 0.
  *
  * A directory of model2vec with modules.json is one of sentence-transformers. Without it, the rules
  * are those of model2vec: unknown tokens are left out.
@@ -41,8 +41,8 @@ static gpuserve_status read_model2vec(struct gsv_modules *modules,
                                       const struct gsv_json_value *json, gpuserve_error *error)
 {
     int64_t limit = MODEL2VEC_MAX_TOKENS;
-    gpuserve_status st = gsv_json_bool(json, "normalize", GSV_CONFIG_NAME, &modules->normalize,
-                                       error);
+    gpuserve_status st =
+        gsv_json_bool(json, "normalize", GSV_CONFIG_NAME, &modules->normalize, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "max_length", GSV_CONFIG_NAME, 1, INT32_MAX, &limit, error);
@@ -81,7 +81,8 @@ gpuserve_status gsv_static_detect(struct gsv_spec *spec, const struct gsv_dir *d
     return st;
 }
 
-/* --------------------------------------------------------------------------------- configuration */
+/* --------------------------------------------------------------------------------- configuration
+ */
 
 struct tables {
     struct gsv_tensor vectors, mapping, weights;
@@ -153,7 +154,8 @@ gpuserve_status gsv_static_configure(struct gsv_spec *spec, gpuserve_error *erro
     return GPUSERVE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- items */
+/* ----------------------------------------------------------------------------------------- items
+ */
 
 static gpuserve_status check_integers(const struct gsv_tensor *t, int32_t n, gpuserve_error *error)
 {
@@ -205,7 +207,8 @@ gpuserve_status gsv_static_collect(struct gsv_spec *spec, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- loading */
+/* --------------------------------------------------------------------------------------- loading
+ */
 
 /* Write row i from the vectors, the indices and the factors of one table. */
 static gpuserve_status make_row(const struct gsv_weight *item, const float *vectors, size_t i,
@@ -252,9 +255,9 @@ gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_read
         for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
             st = make_row(item, reader->floats, first + i, made + i * k, error);
         if (st == GPUSERVE_OK)
-            st = net->backend->memory_write_floats(
-                net->device, net->places[item_index] + first * k * size, made, n * k, net->dtype,
-                error);
+            st = net->backend->memory_write_floats(net->device,
+                                                   net->places[item_index] + first * k * size, made,
+                                                   n * k, net->dtype, error);
     }
     free(made);
     return st;

@@ -9,7 +9,8 @@
 
 #define LAYER_NORM_EPS 1e-5f /* the default of torch.nn.LayerNorm, which the module uses */
 
-/* ---------------------------------------------------------------------------------------- tokens */
+/* ---------------------------------------------------------------------------------------- tokens
+ */
 
 void *gsv_token_input(const struct gsv_spec *spec, const struct gsv_activations *at)
 {
@@ -71,7 +72,8 @@ gpuserve_status gsv_rows_tokens(struct gsv_rows *rows)
     return st;
 }
 
-/* --------------------------------------------------------------------------------------- pooling */
+/* --------------------------------------------------------------------------------------- pooling
+ */
 
 gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], int32_t n_poolings,
                               int32_t columns, bool normalize)
@@ -187,7 +189,8 @@ gpuserve_status gsv_rows_norm(const struct gsv_rows *rows, const struct gsv_norm
     return norm->gamma < 0 ? GPUSERVE_OK : net->backend->activate(rows->work->stream, &op);
 }
 
-/* ----------------------------------------------------------------------------------------- steps */
+/* ----------------------------------------------------------------------------------------- steps
+ */
 
 int32_t gsv_count_dense(const struct gsv_spec *spec, int32_t route)
 {

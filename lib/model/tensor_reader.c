@@ -150,8 +150,8 @@ static void digest_modules(XXH3_state_t *state, const struct gsv_spec *spec)
     for (int32_t i = 0; i < spec->pooled_steps.n; i++) {
         const struct gsv_step *step = &spec->pooled_steps.at[i];
 
-        is_plain = is_plain && step->kind == GSV_STEP_DENSE && !step->adds_input &&
-                   step->residual < 0;
+        is_plain =
+            is_plain && step->kind == GSV_STEP_DENSE && !step->adds_input && step->residual < 0;
     }
     if (is_plain)
         return;

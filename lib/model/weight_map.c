@@ -487,10 +487,10 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
         st = add_qkv(c);
     if (st == GPUSERVE_OK)
         st = gsv_add_vector(c, names->query_norm, ".weight", NULL, config->head_size,
-                        names->query_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->query_gamma);
+                            names->query_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->query_gamma);
     if (st == GPUSERVE_OK)
         st = gsv_add_vector(c, names->key_norm, ".weight", NULL, config->head_size,
-                        names->key_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->key_gamma);
+                            names->key_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->key_gamma);
     for (int32_t i = 0; i < 2 && st == GPUSERVE_OK; i++) {
         const int32_t gamma = i == 0 ? layer->query_gamma : layer->key_gamma;
 

@@ -132,10 +132,9 @@ static gpuserve_status divide_by_sum(const struct gsv_weight *item, float *value
     for (size_t i = 0; i < n; i++)
         sum += values[i];
     if (!(fabsf(sum) >= FLT_MIN && fabsf(sum) <= FLT_MAX))
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: tensor '%s': the sum of its %zu elements is %g",
-                        gsv_weight_file_name(item->weight[0].file), item->weight[0].name, n,
-                        (double)sum);
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT, "%s: tensor '%s': the sum of its %zu elements is %g",
+            gsv_weight_file_name(item->weight[0].file), item->weight[0].name, n, (double)sum);
     for (size_t i = 0; i < n; i++)
         values[i] /= sum;
     return GPUSERVE_OK;

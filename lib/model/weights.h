@@ -76,8 +76,8 @@ struct gsv_exec_layout {
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention projection; FFN intermediate */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */
-    uint64_t mix;       /* [max_tokens, hidden] weighted outputs of the layers, if there are weights */
-    uint64_t parts;     /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
+    uint64_t mix;   /* [max_tokens, hidden] weighted outputs of the layers, if there are weights */
+    uint64_t parts; /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

@@ -123,8 +123,8 @@ gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *jo
         *route = facts->n_routes > 0 ? facts->default_route : 0;
     if (*route >= 0)
         return GPUSERVE_OK;
-    gsv_fail(error, GPUSERVE_E_INVALID, "the model has %d routes and no default: the job names none",
-             facts->n_routes);
+    gsv_fail(error, GPUSERVE_E_INVALID,
+             "the model has %d routes and no default: the job names none", facts->n_routes);
     return gsv_hint(error, GPUSERVE_E_INVALID, "name a route as prompt_name, such as \"%.64s\"",
                     facts->routes[0]);
 }

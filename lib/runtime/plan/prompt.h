@@ -14,8 +14,8 @@ gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_op
 gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *job,
                               const char **prompt, gpuserve_error *error);
 
-/* The route of `job` in a model with a Router: the one with the name of its prompt, else the model's
- * default route. 0 in other models. */
+/* The route of `job` in a model with a Router: the one with the name of its prompt, else the
+ * model's default route. 0 in other models. */
 gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *job, int32_t *route,
                              gpuserve_error *error);
 
