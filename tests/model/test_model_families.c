@@ -197,8 +197,8 @@ static bool is_refused(const char *name, char reason[96])
 
     cr_assert(file, "tests/data/models/refused.txt is missing");
     while (!found && fgets(line, sizeof(line), file))
-        found = sscanf(line, "%95[^#\t\n]\t%95[^\n]", listed, reason) == 2 &&
-                strcmp(listed, name) == 0;
+        found =
+            sscanf(line, "%95[^#\t\n]\t%95[^\n]", listed, reason) == 2 && strcmp(listed, name) == 0;
     fclose(file);
     return found;
 }
