@@ -68,7 +68,7 @@ struct gsv_layer {
 #define GSV_MAX_LAYER_ITEMS 17
 
 /* A module on token vectors or pooled vectors. */
-struct gsv_step {
+struct gsv_row_step {
     enum gsv_step_kind kind;
     int32_t route;            /* -1: every text */
     int32_t columns;          /* of its output */
@@ -78,8 +78,8 @@ struct gsv_step {
 };
 
 /* The steps of one place. */
-struct gsv_steps {
-    struct gsv_step at[GSV_MAX_STEPS + 1]; /* CLIP's projection is one more */
+struct gsv_row_steps {
+    struct gsv_row_step at[GSV_MAX_STEPS + 1]; /* CLIP's projection is one more */
     int32_t n;
 };
 
@@ -108,7 +108,7 @@ struct gsv_spec {
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
     int32_t mix; /* FLOATS of WeightedLayerPooling, or -1; the first is that of layer mix_first */
     int32_t mix_first;
-    struct gsv_steps token_steps, pooled_steps;
+    struct gsv_row_steps token_steps, pooled_steps;
     bool normalizes_tokens;
     int32_t first_dense, first_classifier; /* first_dense: the first item of pooled_steps */
     int32_t n_classifier; /* number of linear layers of the classifier or the head */
@@ -177,7 +177,7 @@ static inline int32_t gsv_pooled_width(const struct gsv_spec *spec)
 }
 
 /* Steps that apply to a run's route. */
-static inline bool gsv_takes_step(const struct gsv_step *step, int32_t route)
+static inline bool gsv_takes_step(const struct gsv_row_step *step, int32_t route)
 {
     return step->route < 0 || step->route == route;
 }

@@ -6,23 +6,23 @@
 
 #include "lib/base/error.h"
 
-static struct gsv_step *append_step(struct gsv_steps *steps, enum gsv_step_kind kind, int32_t route,
-                                    int32_t columns)
+static struct gsv_row_step *append_step(struct gsv_row_steps *steps, enum gsv_step_kind kind,
+                                        int32_t route, int32_t columns)
 {
-    struct gsv_step *step = &steps->at[steps->n++];
+    struct gsv_row_step *step = &steps->at[steps->n++];
 
-    *step = (struct gsv_step){ .kind = kind,
-                               .route = route,
-                               .columns = columns,
-                               .linear = -1,
-                               .residual = -1,
-                               .norm = { -1, -1 } };
+    *step = (struct gsv_row_step){ .kind = kind,
+                                   .route = route,
+                                   .columns = columns,
+                                   .linear = -1,
+                                   .residual = -1,
+                                   .norm = { -1, -1 } };
     return step;
 }
 
 /* Products on token vectors have the activation type, those on pooled vectors are float32. */
 static gpuserve_status add_dense(const struct gsv_collector *c,
-                                 const struct gsv_module_step *module, struct gsv_step *step)
+                                 const struct gsv_module_step *module, struct gsv_row_step *step)
 {
     const struct gsv_dense_spec *dense = &module->dense;
     const enum gsv_weight_kind kind =
@@ -60,15 +60,15 @@ static gpuserve_status add_layer_norm(const struct gsv_collector *c, int32_t wid
 }
 
 /* Add the modules of one place, in order. */
-static gpuserve_status add_modules(struct gsv_spec *spec, bool by_token, struct gsv_steps *steps,
-                                   gpuserve_error *error)
+static gpuserve_status add_modules(struct gsv_spec *spec, bool by_token,
+                                   struct gsv_row_steps *steps, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
     for (int32_t i = 0; i < spec->modules.n_steps && st == GPUSERVE_OK; i++) {
         const struct gsv_module_step *module = &spec->modules.steps[i];
         const struct gsv_collector c = { spec, &spec->step_weights[i], "", error };
-        struct gsv_step *step;
+        struct gsv_row_step *step;
 
         if (module->by_token != by_token)
             continue;

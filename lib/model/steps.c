@@ -56,7 +56,7 @@ gpuserve_status gsv_rows_tokens(struct gsv_rows *rows)
     rows->tokens = gsv_token_input(spec, &rows->work->at);
     rows->token_columns = spec->config.hidden_size;
     for (int32_t i = 0; i < spec->token_steps.n && st == GPUSERVE_OK; i++) {
-        const struct gsv_step *step = &spec->token_steps.at[i];
+        const struct gsv_row_step *step = &spec->token_steps.at[i];
         void *out = token_buffer(&rows->work->at, i);
         const void *residual = step->adds_input ? rows->tokens : NULL;
 
@@ -202,7 +202,7 @@ int32_t gsv_count_dense(const struct gsv_spec *spec, int32_t route)
     return n;
 }
 
-static gpuserve_status apply_dense(struct gsv_rows *rows, const struct gsv_step *step)
+static gpuserve_status apply_dense(struct gsv_rows *rows, const struct gsv_row_step *step)
 {
     const int32_t activation = rows->work->net->spec->items[step->linear].activation;
     float *out = other_buffer(rows);
@@ -224,11 +224,11 @@ static gpuserve_status apply_dense(struct gsv_rows *rows, const struct gsv_step 
 
 static gpuserve_status apply_steps(struct gsv_rows *rows)
 {
-    const struct gsv_steps *steps = &rows->work->net->spec->pooled_steps;
+    const struct gsv_row_steps *steps = &rows->work->net->spec->pooled_steps;
     gpuserve_status st = GPUSERVE_OK;
 
     for (int32_t i = 0; i < steps->n && st == GPUSERVE_OK; i++) {
-        const struct gsv_step *step = &steps->at[i];
+        const struct gsv_row_step *step = &steps->at[i];
 
         if (!gsv_takes_step(step, rows->route))
             continue;

@@ -128,11 +128,11 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->n_layers);
 }
 
-static void digest_steps(XXH3_state_t *state, const struct gsv_steps *steps)
+static void digest_steps(XXH3_state_t *state, const struct gsv_row_steps *steps)
 {
     digest_number(state, steps->n);
     for (int32_t i = 0; i < steps->n; i++) {
-        const struct gsv_step *step = &steps->at[i];
+        const struct gsv_row_step *step = &steps->at[i];
 
         digest_number(state, step->kind);
         digest_number(state, step->route);
@@ -148,7 +148,7 @@ static void digest_modules(XXH3_state_t *state, const struct gsv_spec *spec)
                     !spec->normalizes_tokens;
 
     for (int32_t i = 0; i < spec->pooled_steps.n; i++) {
-        const struct gsv_step *step = &spec->pooled_steps.at[i];
+        const struct gsv_row_step *step = &spec->pooled_steps.at[i];
 
         is_plain =
             is_plain && step->kind == GSV_STEP_DENSE && !step->adds_input && step->residual < 0;
