@@ -223,11 +223,12 @@ static size_t expect_subset(const float *rows, size_t n, size_t width, const jso
     return found;
 }
 
-Test(modules, token_vectors_of_late_interaction)
+/* The vectors of documents in the directory `path` are those of st-multi-vector. */
+static void expect_documents(const char *path)
 {
     enum { WIDTH = 16 };
+    gpuserve_model *model = open_path(path, 0); /* first: the path is borrowed */
     json_t *root = expected_of("st-multi-vector");
-    gpuserve_model *model = open_path(path_of("st-multi-vector"), 0);
     const char *texts[MAX_TEXTS];
     const size_t n = texts_of(root, texts);
 
@@ -251,4 +252,37 @@ Test(modules, token_vectors_of_late_interaction)
     }
     json_decref(root);
     gpuserve_model_close(&model);
+}
+
+Test(modules, token_vectors_of_late_interaction)
+{
+    expect_documents(path_of("st-multi-vector"));
+}
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    write_file(path, text, strlen(text));
+}
+
+/* PyLate lists the projection only, without names of its rows, and calls the prompts prefixes. */
+Test(modules, token_vectors_of_pylate)
+{
+    char folder[] = "/tmp/gsv-pylate-XXXXXX";
+
+    cr_assert(mkdtemp(folder));
+    each_file(path_of("st-multi-vector"), folder);
+    write_text(folder, "modules.json",
+               "[{\"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"},"
+               " {\"path\": \"1_Dense\", \"type\": \"pylate.models.Dense.Dense\"}]");
+    write_text(folder, "1_Dense/config.json",
+               "{\"in_features\": 32, \"out_features\": 16, \"bias\": false, "
+               "\"activation_function\": \"torch.nn.modules.linear.Identity\"}");
+    write_text(folder, "config_sentence_transformers.json",
+               "{\"model_type\": \"ColBERT\", \"prompts\": {\"query\": \"w16 \"}, "
+               "\"query_prefix\": \"w16 \", \"document_prefix\": \"w17 \"}");
+    expect_documents(folder);
+    each_file(folder, NULL);
 }
