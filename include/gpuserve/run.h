@@ -149,7 +149,9 @@ gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint3
 typedef enum gpuserve_task {
     GPUSERVE_TASK_EMBED = 0,        /**< one vector per text: gpuserve_model_dim() floats */
     GPUSERVE_TASK_CLASSIFY = 1,     /**< one score per label: gpuserve_model_label_count() floats */
-    GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< the last hidden state: hidden_size floats per token */
+    GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< per token its vector: the last hidden state, or what the
+                                         model's modules on tokens make of it (ColBERT). Its width
+                                         is "token_dim" of gpuserve_model_inspect() */
     GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
                                          gpuserve_model_sparse_dim() floats. Needs a masked language
                                          model (SPLADE). See gpuserve_sparse_compact() */

@@ -5,43 +5,6 @@
 
 #include <math.h>
 
-/* LayerNorm or activation between the layers of a classifier, on pooled rows. */
-static gpuserve_status normalize_rows(const struct gsv_rows *rows,
-                                      const struct gsv_norm_items *norm)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gpuserve_op_rows op = {
-        .data = rows->data,
-        .rows = rows->batch->n_sequences,
-        .cols = rows->columns,
-        .ld = rows->ld,
-        .activation = GPUSERVE_ACT_LAYERNORM,
-        .eps = net->spec->config.eps,
-        .gamma = gsv_net_place(net, norm->gamma),
-        .beta = gsv_net_place(net, norm->beta),
-    };
-
-    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->activate(rows->work->stream, &op);
-}
-
-static gpuserve_status token_linear(const struct gsv_rows *rows, int32_t item_index, const void *in,
-                                    void *out, int32_t out_ld)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gsv_weight *item = &net->spec->items[item_index];
-    const struct gpuserve_op_linear op = {
-        .weight = net->linears[item_index],
-        .in = in,
-        .out = out,
-        .rows = rows->batch->n_rows,
-        .in_ld = item->k,
-        .out_ld = out_ld,
-        .activation = item->activation,
-    };
-
-    return net->backend->linear(rows->work->stream, &op);
-}
-
 /* out = norm(in) on token rows of `cols` columns. */
 static gpuserve_status token_norm(const struct gsv_rows *rows, void *out, const void *in,
                                   const struct gsv_norm_items *norm, int32_t cols)
@@ -71,13 +34,13 @@ gpuserve_status gsv_rows_label_tokens(const struct gsv_rows *rows)
     gpuserve_status st = GPUSERVE_OK;
 
     if (has_dense)
-        st = token_linear(rows, spec->first_classifier, at->hidden, at->context,
-                          spec->config.hidden_size);
+        st = gsv_token_linear(rows, spec->first_classifier, at->hidden, at->context,
+                              spec->config.hidden_size, NULL);
     if (st == GPUSERVE_OK && has_dense)
         st = token_norm(rows, at->context, at->context, &spec->classifier_norm,
                         spec->config.hidden_size);
-    return st == GPUSERVE_OK ? token_linear(rows, last, has_dense ? at->context : at->hidden,
-                                            at->wide, spec->items[last].n)
+    return st == GPUSERVE_OK ? gsv_token_linear(rows, last, has_dense ? at->context : at->hidden,
+                                                at->wide, spec->items[last].n, NULL)
                              : st;
 }
 
@@ -107,13 +70,16 @@ static gpuserve_status own_logits(struct gsv_rows *rows)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const int32_t last = spec->first_classifier + spec->n_classifier - 1;
-    gpuserve_status st =
-        gsv_rows_pool(rows, &spec->config.classifier_pooling, 1, spec->config.hidden_size, false);
+    gpuserve_status st;
+
+    rows->tokens = rows->work->at.hidden;
+    rows->token_columns = spec->config.hidden_size;
+    st = gsv_rows_pool(rows, &spec->config.classifier_pooling, 1, spec->config.hidden_size, false);
 
     if (st == GPUSERVE_OK && spec->n_classifier > 1)
         st = gsv_rows_layer(rows, spec->first_classifier);
     if (st == GPUSERVE_OK && spec->n_classifier > 1)
-        st = normalize_rows(rows, &spec->classifier_norm);
+        st = gsv_rows_norm(rows, &spec->classifier_norm, spec->config.eps);
     return st == GPUSERVE_OK ? gsv_rows_layer(rows, last) : st;
 }
 
@@ -149,8 +115,8 @@ static gpuserve_status transform(const struct gsv_rows *rows, const void **out)
     if (spec->transform < 0)
         return GPUSERVE_OK;
     *out = at->context;
-    st = token_linear(rows, spec->transform, at->hidden, at->context,
-                      spec->items[spec->transform].n);
+    st = gsv_token_linear(rows, spec->transform, at->hidden, at->context,
+                          spec->items[spec->transform].n, NULL);
     return st == GPUSERVE_OK ? token_norm(rows, at->context, at->context, &spec->masked_norm,
                                           spec->items[spec->transform].n)
                              : st;
@@ -178,7 +144,7 @@ gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows)
             .out_ld = vocab,
         };
 
-        st = token_linear(rows, item, in, work->at.wide, GSV_DECODER_ROWS);
+        st = gsv_token_linear(rows, item, in, work->at.wide, GSV_DECODER_ROWS, NULL);
         if (st == GPUSERVE_OK)
             st = net->backend->pool(work->stream, &op);
     }

@@ -404,14 +404,43 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     }
 }
 
+/* Add the output of layer `number`, or the embeddings (0), to the weighted sum. */
+static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *stream,
+                           const struct gpuserve_batch *batch, const struct gsv_activations *at,
+                           int32_t number)
+{
+    const struct gsv_spec *spec = net->spec;
+    const float *weights = gsv_net_place(net, spec->mix);
+    const bool counts = weights && number >= spec->mix_first;
+    const struct gpuserve_op_add_scaled op = {
+        .out = at->mix,
+        .in = at->hidden,
+        .weights = counts ? weights + (number - spec->mix_first) : NULL,
+        .weights_ld = 0, /* one weight for all rows */
+        .rows = batch->n_rows,
+        .cols = spec->config.hidden_size,
+        .first = number == spec->mix_first,
+        .factor = 1.0f,
+    };
+
+    return counts ? net->backend->add_scaled(stream, &op) : GPUSERVE_OK;
+}
+
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at)
 {
     gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
 
-    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
-        st = gsv_encode_stage(net, stream, batch, at, i / GSV_STAGE_COUNT,
-                              (enum gsv_stage)(i % GSV_STAGE_COUNT));
+    if (st == GPUSERVE_OK)
+        st = mix(net, stream, batch, at, 0);
+    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
+         i++) {
+        const enum gsv_stage stage = (enum gsv_stage)(i % GSV_STAGE_COUNT);
+
+        st = gsv_encode_stage(net, stream, batch, at, i / GSV_STAGE_COUNT, stage);
+        if (st == GPUSERVE_OK && stage == GSV_STAGE_CONTRACT)
+            st = mix(net, stream, batch, at, i / GSV_STAGE_COUNT + 1);
+    }
     return st;
 }
 

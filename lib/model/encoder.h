@@ -19,6 +19,7 @@ struct gsv_activations {
     const int32_t *neighbours; /* of a convolution */
     int32_t neighbours_ld;
     int32_t adapter; /* of the batch; 0: none */
+    void *mix;       /* WeightedLayerPooling */
 };
 
 /* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of
@@ -59,7 +60,7 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
                                  const struct gsv_activations *at, int32_t layer,
                                  enum gsv_stage stage);
 
-/* Run the embedding and all layers. */
+/* Run the embedding and all layers; with layer weights their outputs are added up in `mix`. */
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at);
 

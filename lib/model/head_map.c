@@ -1,6 +1,5 @@
 /*
- * head_map.c - finds the weights after the encoder: Dense modules, classifiers, head files, and the
- * masked-LM head.
+ * head_map.c - finds the weights of classifiers, head files, and the masked-LM head.
  */
 #include "lib/model/weight_map.h"
 
@@ -9,28 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --------------------------------------------------------------------------- Dense, classifiers */
-
-static gpuserve_status add_dense(struct gsv_spec *spec, int32_t i, gpuserve_error *error)
-{
-    const struct gsv_dense_spec *dense = &spec->modules.dense[i].spec;
-    const struct gsv_collector c = { spec, &spec->dense_weights[i], "", error };
-
-    return gsv_add_linear(&c, GSV_ITEM_LINEAR_EXACT, "linear",
-                          dense->has_bias ? GSV_REQUIRED : GSV_ABSENT, dense->out_features,
-                          dense->in_features, dense->activation);
-}
-
-/* CLIP's projection after pooling. */
-static gpuserve_status add_text_projection(struct gsv_spec *spec, gpuserve_error *error)
-{
-    const struct gsv_collector c = { spec, &spec->weights, "", error };
-
-    if (spec->config.projection_dim == 0)
-        return GPUSERVE_OK;
-    return gsv_add_linear(&c, GSV_ITEM_LINEAR_EXACT, "text_projection", GSV_ABSENT,
-                          spec->config.projection_dim, spec->config.hidden_size, GPUSERVE_ACT_NONE);
-}
+/* ----------------------------------------------------------------------------------- classifiers
+ */
 
 /* The number of labels is the number of rows of the last layer; config.json does not contain it. */
 static gpuserve_status count_labels(const struct gsv_spec *spec, const char *layer, int32_t *n,
@@ -224,10 +203,7 @@ gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error)
 {
     gpuserve_status st;
 
-    spec->first_dense = (int32_t)spec->n_items;
-    st = add_text_projection(spec, error);
-    for (int32_t i = 0; i < spec->modules.n_dense && st == GPUSERVE_OK; i++)
-        st = add_dense(spec, i, error);
+    st = gsv_collect_steps(spec, error);
     spec->first_classifier = (int32_t)spec->n_items;
     if (st == GPUSERVE_OK && spec->has_head)
         st = add_head(spec, error);

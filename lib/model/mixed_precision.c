@@ -268,6 +268,7 @@ static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, floa
     const size_t columns = (size_t)m->columns;
     const struct gsv_run run = {
         .task = GPUSERVE_TASK_TOKEN_VECTORS,
+        .raw = true,
         .output = gsv_alloc_array((size_t)m->host->n_tokens * columns, sizeof(float)),
     };
     gpuserve_status st;

@@ -22,7 +22,8 @@
 #include <stdbool.h>
 
 #define GSV_MAX_POOLINGS 6
-#define GSV_MAX_DENSE 4
+#define GSV_MAX_STEPS 8
+#define GSV_MAX_ROUTES 4
 
 struct gsv_prompt {
     char *name;
@@ -36,6 +37,7 @@ struct gsv_dense_spec {
     int32_t out_features;
     int32_t activation; /* gpuserve_activation */
     bool has_bias;
+    bool has_residual; /* the input is added to the output, projected if their widths differ */
 };
 
 /* Model properties for the runtime, the CLI and the documentation. The tensor table is private to
@@ -54,19 +56,27 @@ struct gsv_spec_facts {
     int32_t type_vocab_size;
     int32_t max_tokens; /* maximum tokens of a text: the minimum over the files and the positions */
     bool is_sparse;     /* sparse encoder: outputs weights of vocabulary words */
-    int32_t dim;        /* of an embedding, after Dense modules; 0 if the model only classifies */
+    int32_t dim;        /* of an embedding, after Dense modules; 0 if the model makes none */
+    int32_t token_dim;  /* of a token vector: hidden_size, or after Dense modules on tokens */
+    bool is_by_token;   /* ColBERT: the model's output is its token vectors */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
     bool skips_prompt;  /* pooling excludes the first gsv_run.skip tokens */
-    bool normalize;     /* the model has a Normalize module */
+    bool normalize;     /* the model ends with a Normalize module */
     int32_t n_dense;    /* number of Dense modules of the embedding */
     const char *folder; /* of the transformer and its tokenizer: "", "0_Transformer" */
     bool do_lower_case; /* texts are lowercased before tokenization */
+    bool skips_unknown; /* unknown tokens are left out of texts (model2vec) */
+    bool no_special;    /* texts have no special tokens */
+    int32_t empty_id; /* the token of a text without tokens, whose vector is 0; 0: there is none */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
     const char *const *adapters; /* [n_adapters]: names of LoRA adapters */
     size_t n_adapters;
     const char *no_int8;        /* the part that does not compute in INT8, or NULL */
+    char *const *routes;        /* [n_routes] names; a text takes the one with its prompt's name */
+    int32_t n_routes;           /* 0: no Router module */
+    int32_t default_route;      /* -1: each text must name one */
     const char *default_prompt; /* the name of a prompt, or NULL */
     const char *const *labels;  /* [n_labels], from id2label or the head file */
     size_t n_labels;            /* 0: the model only embeds */
@@ -208,6 +218,8 @@ struct gsv_run {
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
                            unless the model skips prompts */
     int32_t adapter;    /* 0: none, else 1 to n_adapters */
+    int32_t route;      /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
+    bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
     float *output; /* host memory: [n_sequences, columns] or [n_tokens, columns], without padding */
 };

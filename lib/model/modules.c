@@ -1,10 +1,10 @@
 /*
  * modules.c - reads the sentence-transformers modules around a transformer.
  *
- *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize
+ *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize;
+ *                                       the last ones are read by module_steps.c and router.c
  *   1_Pooling/config.json               pooling modes, concatenated in a fixed order
  *   1_SpladePooling/config.json         of a sparse encoder, instead of a Pooling module
- *   2_Dense/config.json                 sizes and activation
  *   sentence_bert_config.json           max_seq_length, which overrides tokenizer.json's limit;
  *                                       do_lower_case
  *   config_sentence_transformers.json   prompts
@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define MAX_PROMPTS 1000
+#define N_PREFIXES 2
 #define MAX_TOKENS (1 << 20)
 
 /* -------------------------------------------------------------------------------------- pooling */
@@ -109,65 +110,9 @@ gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_
     return GPUSERVE_OK;
 }
 
-/* ---------------------------------------------------------------------------------------- Dense */
-
-/* "torch.nn.modules.activation.Tanh" -> "Tanh" */
-static const char *last_word(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot ? dot + 1 : path;
-}
-
-static gpuserve_status dense_activation(int32_t *activation, const struct gsv_json_value *json,
-                                        gpuserve_error *error)
-{
-    static const struct {
-        const char *name;
-        int32_t activation;
-    } names[] = {
-        { "Identity", GPUSERVE_ACT_NONE }, { "Tanh", GPUSERVE_ACT_TANH },
-        { "ReLU", GPUSERVE_ACT_RELU },     { "GELU", GPUSERVE_ACT_GELU },
-        { "SiLU", GPUSERVE_ACT_SILU },
-    };
-    const char *name = "Tanh"; /* the default of the class */
-    const gpuserve_status st = gsv_json_string(json, "activation_function", "Dense", &name, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i].name, last_word(name)) == 0) {
-            *activation = names[i].activation;
-            return GPUSERVE_OK;
-        }
-    }
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    "Dense: activation_function '%.64s' is not supported", name);
-}
-
-gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_json_value *json,
-                                gpuserve_error *error)
-{
-    int64_t in = 0, out = 0;
-    gpuserve_status st = gsv_json_int(json, "in_features", "Dense", 1, 1 << 20, &in, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "out_features", "Dense", 1, 1 << 20, &out, error);
-    if (st == GPUSERVE_OK && (in == 0 || out == 0))
-        st = gsv_fail(error, GPUSERVE_E_FORMAT, "Dense: in_features or out_features is missing");
-    spec->in_features = (int32_t)in;
-    spec->out_features = (int32_t)out;
-    spec->has_bias = true;
-    if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "bias", "Dense", &spec->has_bias, error);
-    if (st == GPUSERVE_OK)
-        st = dense_activation(&spec->activation, json, error);
-    return st;
-}
-
 /* -------------------------------------------------------------------------------------- modules */
 
-static gpuserve_status fail_nomem(const struct gsv_dir *dir, gpuserve_error *error)
+gpuserve_status gsv_modules_nomem(const struct gsv_dir *dir, gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
 }
@@ -223,34 +168,6 @@ static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
-static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                 const char *folder, gpuserve_error *error)
-{
-    struct gsv_dense_module *dense = &modules->dense[modules->n_dense];
-    struct gsv_json_value *json;
-    gpuserve_status st;
-
-    if (modules->n_dense == GSV_MAX_DENSE)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: more than %d Dense modules",
-                        gsv_dir_path(dir), GSV_MAX_DENSE);
-    if (modules->normalize)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s/modules.json: a Dense module after Normalize is not supported",
-                        gsv_dir_path(dir));
-    st = gsv_read_json(&json, dir, folder, "config.json", error);
-    if (st != GPUSERVE_OK)
-        return st;
-    st = gsv_dense_parse(&dense->spec, json, error);
-    gsv_json_free(&json);
-    if (st != GPUSERVE_OK)
-        return gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
-    dense->folder = gsv_copy_text(folder, strlen(folder));
-    if (!dense->folder)
-        return fail_nomem(dir, error);
-    modules->n_dense++;
-    return GPUSERVE_OK;
-}
-
 static gpuserve_status add_transformer(struct gsv_modules *modules, const struct gsv_dir *dir,
                                        const char *folder, gpuserve_error *error)
 {
@@ -258,62 +175,97 @@ static gpuserve_status add_transformer(struct gsv_modules *modules, const struct
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s/modules.json: two Transformer modules",
                         gsv_dir_path(dir));
     modules->transformer = gsv_copy_text(folder, strlen(folder));
-    return modules->transformer ? GPUSERVE_OK : fail_nomem(dir, error);
+    return modules->transformer ? GPUSERVE_OK : gsv_modules_nomem(dir, error);
 }
 
-static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                  const struct gsv_json_value *module, gpuserve_error *error)
+/* A table of token vectors, whose mean is the embedding. */
+static gpuserve_status add_static(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  const char *folder, gpuserve_error *error)
+{
+    modules->is_static = true;
+    modules->poolings[0] = GPUSERVE_POOL_MEAN;
+    modules->n_poolings = 1;
+    return add_transformer(modules, dir, folder, error);
+}
+
+/* Add a module of the encoder. *known is false if it is none, or may not be here. */
+static gpuserve_status add_encoder_module(const struct gsv_module_reader *r, const char *name,
+                                          const char *folder, bool *known)
+{
+    struct gsv_modules *modules = r->modules;
+    const bool may_pool = modules->n_poolings == 0 && !modules->is_sparse;
+
+    *known = true;
+    if (strcmp(name, "Transformer") == 0 || strcmp(name, "MLMTransformer") == 0)
+        return add_transformer(modules, r->dir, folder, r->error);
+    if (strcmp(name, "StaticEmbedding") == 0 && !modules->transformer)
+        return add_static(modules, r->dir, folder, r->error);
+    if (strcmp(name, "Pooling") == 0 && may_pool)
+        return add_pooling(modules, r->dir, folder, r->error);
+    if (strcmp(name, "SpladePooling") == 0 && may_pool && modules->n_steps == 0)
+        return add_splade(modules, r->dir, folder, r->error);
+    if (strcmp(name, "WeightedLayerPooling") == 0 && may_pool && modules->transformer &&
+        !modules->layer_weights.folder && modules->n_steps == 0)
+        return gsv_layer_weights_add(r, folder);
+    if (strcmp(name, "Router") == 0)
+        return gsv_router_add(r, folder, "router_config.json");
+    if (strcmp(name, "Asym") == 0)
+        return gsv_router_add(r, folder, "config.json");
+    *known = false;
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status add_module(const struct gsv_module_reader *r,
+                                  const struct gsv_json_value *module)
 {
     const char *type = NULL, *folder = "";
     const char *name;
-    gpuserve_status st = gsv_json_string(module, "type", "modules.json", &type, error);
+    bool known = false, is_pylate, is_ours;
+    gpuserve_status st = gsv_json_string(module, "type", "modules.json", &type, r->error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_json_string(module, "path", "modules.json", &folder, error);
+        st = gsv_json_string(module, "path", "modules.json", &folder, r->error);
     if (st != GPUSERVE_OK)
         return st;
     if (!type)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: a module has no \"type\"",
-                        gsv_dir_path(dir));
-    name = last_word(type);
-    if (strcmp(type, "custom_st.Transformer") == 0) /* Jina: chooses the adapter of a text */
-        return add_transformer(modules, dir, folder, error);
-    if (strncmp(type, "sentence_transformers.", 22) == 0) {
-        if (strcmp(name, "Transformer") == 0 || strcmp(name, "MLMTransformer") == 0)
-            return add_transformer(modules, dir, folder, error);
-        if (strcmp(name, "Pooling") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
-            return add_pooling(modules, dir, folder, error);
-        if (strcmp(name, "SpladePooling") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
-            return add_splade(modules, dir, folder, error);
-        if (strcmp(name, "Dense") == 0 && modules->n_poolings > 0)
-            return add_dense(modules, dir, folder, error);
-        if (strcmp(name, "Normalize") == 0 && modules->n_poolings > 0) {
-            modules->normalize = true;
-            return GPUSERVE_OK;
-        }
-        if (strcmp(name, "Dropout") == 0) /* no effect outside training */
-            return GPUSERVE_OK;
-    }
-    st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+        return gsv_fail(r->error, GPUSERVE_E_FORMAT, "%s/modules.json: a module has no \"type\"",
+                        gsv_dir_path(r->dir));
+    name = gsv_class_name(type);
+    folder = strcmp(folder, ".") == 0 ? "" : folder;
+    is_pylate = strncmp(type, "pylate.", 7) == 0;
+    is_ours = is_pylate || strncmp(type, "sentence_transformers.", 22) == 0 ||
+              strcmp(type, "custom_st.Transformer") == 0; /* Jina: chooses the adapter of a text */
+    if (is_ours)
+        st = add_encoder_module(r, name, folder, &known);
+    if (st == GPUSERVE_OK && !known && is_ours)
+        st = gsv_step_add(r, name, is_pylate, folder, -1, &known);
+    if (st != GPUSERVE_OK || known)
+        return st;
+    st = gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED,
                   "%s/modules.json: module '%.128s' is not supported at this position",
-                  gsv_dir_path(dir), type);
+                  gsv_dir_path(r->dir), type);
     return gsv_hint(
-        error, st,
-        "supported: Transformer, Pooling, then Dense, Dropout and Normalize; MLMTransformer "
-        "and SpladePooling");
+        r->error, st,
+        "supported: Transformer or StaticEmbedding, WeightedLayerPooling, Pooling, then "
+        "Dense, LayerNorm, Normalize, Dropout and Router; MLMTransformer and "
+        "SpladePooling; Dense, MultiVectorMask and Normalize on token vectors");
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const struct gsv_json_value *chain, gpuserve_error *error)
 {
+    const struct gsv_module_reader r = { modules, dir, error };
     gpuserve_status st = GPUSERVE_OK;
 
     if (gsv_json_count(chain) == 0 || gsv_json_count(chain) > 64)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s/modules.json: %zu modules, expected 1 to 64",
                         gsv_dir_path(dir), gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
-        st = add_module(modules, dir, gsv_json_at(chain, i), error);
-    if (modules->is_sparse) { /* sparse models can still return dense vectors, by mean pooling */
+        st = add_module(&r, gsv_json_at(chain, i));
+    if (st == GPUSERVE_OK)
+        st = gsv_steps_finish(&r);
+    /* Dense vectors of these models, on request, are means. */
+    if (modules->is_sparse || modules->by_token) {
         modules->poolings[0] = GPUSERVE_POOL_MEAN;
         modules->n_poolings = 1;
     }
@@ -332,7 +284,7 @@ static gpuserve_status set_bare(struct gsv_modules *modules, const struct gsv_di
     modules->transformer = gsv_copy_text("", 0);
     modules->poolings[0] = GPUSERVE_POOL_MEAN;
     modules->n_poolings = 1;
-    return modules->transformer ? GPUSERVE_OK : fail_nomem(dir, error);
+    return modules->transformer ? GPUSERVE_OK : gsv_modules_nomem(dir, error);
 }
 
 static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -417,6 +369,12 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
 static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const struct gsv_json_value *prompts, gpuserve_error *error)
 {
+    const size_t n = prompts && gsv_json_is(prompts, GSV_JSON_OBJECT) ? prompts->n : 0;
+
+    if (n <= MAX_PROMPTS)
+        modules->prompts = gsv_alloc_array(n + N_PREFIXES, sizeof(*modules->prompts));
+    if (n <= MAX_PROMPTS && !modules->prompts)
+        return gsv_modules_nomem(dir, error);
     if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
@@ -424,9 +382,6 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
             error, GPUSERVE_E_FORMAT,
             "%s/config_sentence_transformers.json: prompts is not an object with at most %d fields",
             gsv_dir_path(dir), MAX_PROMPTS);
-    modules->prompts = gsv_alloc_array(prompts->n, sizeof(*modules->prompts));
-    if (!modules->prompts)
-        return fail_nomem(dir, error);
     for (size_t i = 0; i < prompts->n; i++) {
         const struct gsv_json_value *text = prompts->is.fields[i];
         struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
@@ -439,7 +394,53 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
         prompt->name = gsv_copy_text(text->key, strlen(text->key));
         prompt->text = gsv_copy_text(gsv_json_get_string(text), text->n);
         if (!prompt->name || !prompt->text)
-            return fail_nomem(dir, error);
+            return gsv_modules_nomem(dir, error);
+    }
+    return GPUSERVE_OK;
+}
+
+static char *join_text(const char *a, const char *b)
+{
+    const size_t before = strlen(a), after = strlen(b);
+    char *joined = gsv_alloc_array(before + after + 1, 1);
+
+    if (!joined)
+        return NULL;
+    memcpy(joined, a, before);
+    memcpy(joined + before, b, after + 1);
+    return joined;
+}
+
+/* PyLate names the prefixes of queries and documents by other keys; they precede the prompts. */
+static gpuserve_status add_prefixes(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                    const struct gsv_json_value *json, gpuserve_error *error)
+{
+    static const struct {
+        const char *key, *prompt;
+    } prefixes[N_PREFIXES] = { { "query_prefix", "query" }, { "document_prefix", "document" } };
+
+    for (size_t i = 0; i < N_PREFIXES; i++) {
+        const struct gsv_json_value *prefix = gsv_json_member(json, prefixes[i].key);
+        const char *text = gsv_json_get_string(prefix);
+        struct gsv_prompt *prompt = modules->prompts;
+        char *joined;
+
+        if (!text)
+            continue;
+        while (prompt < modules->prompts + modules->n_prompts &&
+               strcmp(prompt->name, prefixes[i].prompt) != 0)
+            prompt++;
+        if (prompt == modules->prompts + modules->n_prompts) {
+            prompt->name = gsv_copy_text(prefixes[i].prompt, strlen(prefixes[i].prompt));
+            modules->n_prompts++;
+        } else if (prompt->text && strncmp(prompt->text, text, prefix->n) == 0) {
+            continue;
+        }
+        joined = join_text(text, prompt->text ? prompt->text : "");
+        free(prompt->text);
+        prompt->text = joined;
+        if (!prompt->name || !prompt->text)
+            return gsv_modules_nomem(dir, error);
     }
     return GPUSERVE_OK;
 }
@@ -475,6 +476,8 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
         return st;
     st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
     if (st == GPUSERVE_OK)
+        st = add_prefixes(modules, dir, json, error);
+    if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
     gsv_json_free(&json);
     return st;
@@ -485,18 +488,20 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
 static gpuserve_status add_gguf_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
                                       const struct gsv_gguf_dense *dense, gpuserve_error *error)
 {
-    struct gsv_dense_module *module = &modules->dense[modules->n_dense];
+    struct gsv_module_step *step = &modules->steps[modules->n_steps];
 
     if (dense->in > MAX_TOKENS || dense->out > MAX_TOKENS)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor '%s.weight' is too large",
                         gsv_dir_path(dir), dense->folder);
-    module->spec = (struct gsv_dense_spec){ .in_features = (int32_t)dense->in,
-                                            .out_features = (int32_t)dense->out,
-                                            .activation = GPUSERVE_ACT_NONE };
-    module->folder = gsv_copy_text(dense->folder, strlen(dense->folder));
-    if (!module->folder)
-        return fail_nomem(dir, error);
-    modules->n_dense++;
+    step->kind = GSV_STEP_DENSE;
+    step->route = -1;
+    step->dense = (struct gsv_dense_spec){ .in_features = (int32_t)dense->in,
+                                           .out_features = (int32_t)dense->out,
+                                           .activation = GPUSERVE_ACT_NONE };
+    step->folder = gsv_copy_text(dense->folder, strlen(dense->folder));
+    if (!step->folder)
+        return gsv_modules_nomem(dir, error);
+    modules->n_steps++;
     return GPUSERVE_OK;
 }
 
@@ -537,7 +542,7 @@ static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_
 {
     gpuserve_status st = read_chain(modules, dir, error);
 
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && !modules->is_static) /* only tokenizer.json is read for these */
         st = read_limit(modules, dir, error);
     return st == GPUSERVE_OK ? read_prompts(modules, dir, error) : st;
 }
@@ -557,8 +562,11 @@ gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_d
 void gsv_modules_reset(struct gsv_modules *modules)
 {
     free(modules->transformer);
-    for (int32_t i = 0; i < modules->n_dense; i++)
-        free(modules->dense[i].folder);
+    free(modules->layer_weights.folder);
+    for (int32_t i = 0; i < GSV_MAX_STEPS; i++) /* a final Normalize is not counted */
+        free(modules->steps[i].folder);
+    for (int32_t i = 0; i < modules->n_routes; i++)
+        free(modules->routes[i]);
     for (size_t i = 0; i < modules->n_prompts; i++) {
         free(modules->prompts[i].name);
         free(modules->prompts[i].text);

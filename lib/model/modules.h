@@ -1,6 +1,6 @@
 /*
- * modules.h - the sentence-transformers modules around a transformer: folders, pooling, Dense
- * layers, normalization, the token limit and prompts.
+ * modules.h - the sentence-transformers modules around a transformer: folders, pooling, the steps
+ * before and after it, routes, the token limit and prompts.
  */
 #ifndef GSV_MODEL_MODULES_H
 #define GSV_MODEL_MODULES_H
@@ -8,22 +8,41 @@
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/model.h"
 
-struct gsv_dense_module {
-    char *folder; /* owned */
-    struct gsv_dense_spec spec;
+enum gsv_step_kind { GSV_STEP_DENSE, GSV_STEP_LAYER_NORM, GSV_STEP_NORMALIZE };
+
+/* A module on the token vectors before pooling, or on the pooled vectors. */
+struct gsv_module_step {
+    enum gsv_step_kind kind;
+    bool by_token;
+    int32_t route;               /* of a Router; -1: every text */
+    char *folder;                /* of its weights; owned; NULL: it has none */
+    struct gsv_dense_spec dense; /* LAYER_NORM: equal features */
+};
+
+/* WeightedLayerPooling: token vectors from the outputs of layers `first` to the last. */
+struct gsv_layer_weights {
+    char *folder; /* owned; NULL: the model has no such module */
+    int32_t first, n;
 };
 
 struct gsv_modules {
     bool present;      /* modules.json exists */
     char *transformer; /* folder of config.json and the weights, usually ""; owned */
+    bool is_static;    /* StaticEmbedding instead of a transformer */
     int32_t poolings[GSV_MAX_POOLINGS];
     int32_t n_poolings;
-    struct gsv_dense_module dense[GSV_MAX_DENSE];
-    int32_t n_dense;
-    bool skips_prompt; /* pooling excludes the prompt's tokens */
-    bool is_sparse;    /* a SpladePooling module instead of Pooling */
-    bool log_twice;    /* the sparse activation is log(1 + log(1 + relu)) */
-    bool normalize;
+    struct gsv_layer_weights layer_weights;
+    struct gsv_module_step steps[GSV_MAX_STEPS]; /* in the order of modules.json */
+    int32_t n_steps;
+    char *routes[GSV_MAX_ROUTES]; /* names; owned */
+    int32_t n_routes;
+    int32_t default_route; /* -1: each text must name one */
+    bool skips_prompt;     /* pooling excludes the prompt's tokens */
+    bool is_sparse;        /* a SpladePooling module instead of Pooling */
+    bool log_twice;        /* the sparse activation is log(1 + log(1 + relu)) */
+    bool by_token;         /* no Pooling: the output is the token vectors (ColBERT) */
+    bool normalizes_tokens;
+    bool normalize;             /* the last step of the pooled vectors; not in `steps` */
     int32_t max_tokens;         /* 0: not specified */
     bool do_lower_case;         /* from sentence_bert_config.json: lowercase before tokenization */
     struct gsv_prompt *prompts; /* owned */
@@ -35,6 +54,31 @@ struct gsv_modules {
  * normalization, as in sentence-transformers. */
 gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  gpuserve_error *error);
+
+/* What the functions that add a module share; the messages name modules.json. */
+struct gsv_module_reader {
+    struct gsv_modules *modules;
+    const struct gsv_dir *dir;
+    gpuserve_error *error;
+};
+
+/* module_steps.c: add the module of class `name` and `folder`; *known is false if no step has this
+ * name. */
+gpuserve_status gsv_step_add(const struct gsv_module_reader *r, const char *name, bool is_pylate,
+                             const char *folder, int32_t route, bool *known);
+gpuserve_status gsv_layer_weights_add(const struct gsv_module_reader *r, const char *folder);
+
+/* Set what follows from the whole list: a final Normalize, and output by token. */
+gpuserve_status gsv_steps_finish(const struct gsv_module_reader *r);
+
+/* router.c: add the steps of all routes. */
+gpuserve_status gsv_router_add(const struct gsv_module_reader *r, const char *folder,
+                               const char *config_name);
+
+/* The last word of a Python class: "torch.nn.modules.activation.Tanh" -> "Tanh". */
+const char *gsv_class_name(const char *path);
+gpuserve_status gsv_modules_nomem(const struct gsv_dir *dir, gpuserve_error *error);
+
 void gsv_modules_reset(struct gsv_modules *modules);
 
 /* Parse the config.json of a Pooling module, in the old or the new format. */

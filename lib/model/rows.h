@@ -1,8 +1,8 @@
 /*
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
- * run.c pools and embeds; classify.c classifies and weighs vocabulary words. Operations are queued
- * on the stream of one thread.
+ * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words.
+ * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
 #define GSV_MODEL_ROWS_H
@@ -31,7 +31,21 @@ struct gsv_rows {
     int32_t columns;
     int32_t ld; /* leading dimension: floats from row to row */
     bool skips; /* pooling excludes the prompt's tokens, or pad tokens at the end */
+    int32_t route;
+    const void *tokens; /* the token rows that are pooled */
+    int32_t token_columns;
 };
+
+/* The encoder's output, before and after the modules on token vectors. */
+void *gsv_token_input(const struct gsv_spec *spec, const struct gsv_activations *at);
+void *gsv_token_output(const struct gsv_spec *spec, const struct gsv_activations *at);
+
+/* Apply the modules on token vectors to the encoder's output. */
+gpuserve_status gsv_rows_tokens(struct gsv_rows *rows);
+
+/* One linear on token rows; `residual` is added to the output, or NULL. */
+gpuserve_status gsv_token_linear(const struct gsv_rows *rows, int32_t item_index, const void *in,
+                                 void *out, int32_t out_ld, const void *residual);
 
 /* Pool the first `columns` columns of the concatenated poolings. CLS takes the first token of a
  * text, even if it is skipped. */
@@ -45,8 +59,15 @@ gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n)
 /* Normalize (NONE) or activate the first `columns` columns of each row, in place. */
 gpuserve_status gsv_rows_activate(const struct gsv_rows *rows, int32_t columns, int32_t activation);
 
-/* Compute the embedding, of which `dimensions` columns are valid. With Dense modules the rows keep
- * their full width. */
+/* LayerNorm of each row, in place; no gamma: nothing. */
+gpuserve_status gsv_rows_norm(const struct gsv_rows *rows, const struct gsv_norm_items *norm,
+                              float eps);
+
+/* The number of Dense modules on pooled rows of a route, each of which switches buffers. */
+int32_t gsv_count_dense(const struct gsv_spec *spec, int32_t route);
+
+/* Compute the embedding, of which `dimensions` columns are valid. With modules after pooling the
+ * rows keep their full width. */
 gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool normalize);
 
 /* The classifier on each token: logits in `wide`. */

@@ -1,10 +1,11 @@
 /*
  * run.c - runs one packed batch through the encoder and the layers after it.
  *
- *   EMBED          encode -> poolings -> Dense ... -> cut to dimensions -> normalize
+ *   EMBED          encode -> modules on tokens -> poolings -> modules -> cut to dimensions ->
+ *                  normalize
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> full embedding as above -> head -> scores
- *   TOKEN_VECTORS  encode
+ *   TOKEN_VECTORS  encode -> modules on tokens
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
  *
@@ -32,7 +33,6 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
                                           const struct gsv_exec_options *options,
                                           gpuserve_error *error)
 {
-    const struct gsv_spec_facts *facts = &work->net->spec->facts;
     const bool has_parts = gsv_has_parts(work->net->spec);
     const size_t rows = (size_t)options->max_sequences * (has_parts ? 2 : 1);
     const int32_t kernel = work->net->spec->config.convolution.kernel;
@@ -40,7 +40,7 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
 
     work->max_sequences = options->max_sequences;
     work->max_tokens = options->max_tokens;
-    if (facts->n_dense > 0 || has_parts) {
+    if (work->net->spec->pooled_steps.n > 0 || has_parts) {
         work->bounce = gsv_alloc_array(rows * (size_t)work->layout.pooled_columns, sizeof(float));
         whole = work->bounce != NULL;
     }
@@ -107,6 +107,7 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->at.convolved = work->memory + work->layout.convolved;
     work->at.neighbours = (const int32_t *)(void *)(work->memory + work->layout.neighbours);
     work->at.neighbours_ld = options->max_tokens;
+    work->at.mix = work->memory + work->layout.mix;
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);
@@ -148,7 +149,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
     case GPUSERVE_TASK_TOKEN_LABELS:
         return (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_VECTORS:
-        return facts->hidden_size;
+        return run->raw ? facts->hidden_size : facts->token_dim;
     case GPUSERVE_TASK_SPARSE:
         return facts->vocab_size;
     default:
@@ -156,14 +157,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
     }
 }
 
-/* ---------------------------------------------------------------------------------- pooled rows */
-
-static float *other_buffer(const struct gsv_rows *rows)
-{
-    struct gsv_exec *work = rows->work;
-
-    return rows->data == work->pooled[0] ? work->pooled[1] : work->pooled[0];
-}
+/* ---------------------------------------------------------------------------------------- parts */
 
 /* The end of the part of a text that LAST pooling takes; at least one token. */
 static int32_t end_of_part(const struct gsv_config *config, const struct gpuserve_host_batch *host,
@@ -208,102 +202,6 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
                                             work->parts, n * sizeof(*work->parts), error);
 }
 
-/* Pool the first `columns` columns of the concatenated poolings. CLS takes the first token of a
- * text, even if it is skipped. */
-gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], int32_t n_poolings,
-                              int32_t columns, bool normalize)
-{
-    const struct gsv_net *net = rows->work->net;
-    const int32_t hidden = net->spec->config.hidden_size;
-    struct gpuserve_batch parts = *rows->batch;
-    gpuserve_status st = GPUSERVE_OK;
-
-    rows->data = rows->work->pooled[0];
-    rows->columns = columns;
-    rows->ld = rows->skips ? 2 * columns : columns;
-    parts.n_sequences = 2 * parts.n_sequences - 1;
-    parts.cu_seqlens = (const int32_t *)(void *)(rows->work->memory + rows->work->layout.parts);
-    for (int32_t i = 0; i < n_poolings && i * hidden < columns && st == GPUSERVE_OK; i++) {
-        const int32_t left = columns - i * hidden;
-        const bool in_parts = rows->skips && poolings[i] != GPUSERVE_POOL_CLS;
-        const struct gpuserve_op_pool op = {
-            .batch = in_parts ? &parts : rows->batch,
-            .in = rows->work->at.hidden,
-            .out = rows->data + (size_t)i * (size_t)hidden,
-            .pooling = poolings[i],
-            .hidden = hidden,
-            .columns = left < hidden ? left : hidden,
-            .out_ld = in_parts ? columns : rows->ld,
-            .normalize = normalize,
-        };
-
-        st = net->backend->pool(rows->work->stream, &op);
-    }
-    return st;
-}
-
-gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index)
-{
-    const struct gsv_net *net = rows->work->net;
-    const struct gsv_weight *item = &net->spec->items[item_index];
-    const struct gpuserve_op_linear op = {
-        .weight = net->linears[item_index],
-        .in = rows->data,
-        .out = other_buffer(rows),
-        .rows = rows->batch->n_sequences,
-        .in_ld = rows->ld,
-        .out_ld = item->n,
-        .activation = item->activation,
-    };
-
-    rows->data = op.out;
-    rows->columns = rows->ld = item->n;
-    return net->backend->linear(rows->work->stream, &op);
-}
-
-gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    for (int32_t i = 0; i < n && st == GPUSERVE_OK; i++)
-        st = gsv_rows_layer(rows, first + i);
-    return st;
-}
-
-/* Normalize or activate the first `columns` columns of each row, in place. */
-gpuserve_status gsv_rows_activate(const struct gsv_rows *rows, int32_t columns, int32_t activation)
-{
-    const struct gpuserve_backend *backend = rows->work->net->backend;
-    const struct gpuserve_op_rows op = {
-        .data = rows->data,
-        .rows = rows->batch->n_sequences,
-        .cols = columns,
-        .ld = rows->ld,
-        .activation = activation,
-    };
-
-    return activation == GPUSERVE_ACT_NONE ? backend->normalize(rows->work->stream, &op)
-                                           : backend->activate(rows->work->stream, &op);
-}
-
-/* Compute the embedding, of which `dimensions` columns are valid. With Dense modules the rows keep
- * their full width. */
-gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool normalize)
-{
-    const struct gsv_spec *spec = rows->work->net->spec;
-    const struct gsv_spec_facts *facts = &spec->facts;
-    const int32_t pooled = facts->n_dense ? facts->hidden_size * facts->n_poolings : dimensions;
-    const bool normalize_in_pool = normalize && facts->n_dense == 0 && facts->n_poolings == 1;
-    gpuserve_status st =
-        gsv_rows_pool(rows, facts->poolings, facts->n_poolings, pooled, normalize_in_pool);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_rows_layers(rows, spec->first_dense, facts->n_dense);
-    if (st == GPUSERVE_OK && normalize && !normalize_in_pool)
-        st = gsv_rows_activate(rows, dimensions, GPUSERVE_ACT_NONE);
-    return st;
-}
-
 /* ------------------------------------------------------------------------------------------ run */
 
 #define HIDDEN_GIVEN (UINT64_C(1) << 63) /* flag of a program without the encoder */
@@ -312,7 +210,8 @@ gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool n
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)(uint32_t)run->dimensions << 16 |
+    return (uint64_t)(uint32_t)run->adapter << 36 | (uint64_t)(uint32_t)run->dimensions << 16 |
+           (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
            (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
            (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
 }
@@ -322,8 +221,10 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
     const gpuserve_status st =
         gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
 
-    if (st != GPUSERVE_OK || run->task == GPUSERVE_TASK_TOKEN_VECTORS)
+    if (st != GPUSERVE_OK)
         return st;
+    if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
+        return run->raw ? st : gsv_rows_tokens(rows);
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
@@ -339,7 +240,8 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
-    const int32_t dense = !classifies || spec->has_head ? spec->facts.n_dense : 0;
+    const bool embeds = !classifies || spec->has_head;
+    const int32_t dense = embeds ? gsv_count_dense(spec, run->route) : 0;
     const bool by_token = classifies && !spec->has_head && spec->config.pools_logits;
     const int32_t layers = dense + (classifies && !by_token ? spec->n_classifier : 0);
 
@@ -352,7 +254,7 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
     if (classifies)
         rows->columns = (int32_t)spec->facts.n_labels;
     else
-        rows->columns = dense ? spec->facts.dim : run->dimensions;
+        rows->columns = spec->pooled_steps.n > 0 ? spec->facts.dim : run->dimensions;
     rows->ld = rows->skips && layers == 0 ? 2 * rows->columns : rows->columns;
 }
 
@@ -388,6 +290,21 @@ static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t sc
         rows[i] = 1.0f / (1.0f + expf(-rows[i]));
 }
 
+/* The vectors of late interaction have length 1. */
+static void normalize_tokens(float *rows, size_t n_rows, size_t columns)
+{
+    for (size_t i = 0; i < n_rows; i++) {
+        float *row = rows + i * columns;
+        float square = 0.0f, length;
+
+        for (size_t j = 0; j < columns; j++)
+            square += row[j] * row[j];
+        length = fmaxf(sqrtf(square), 1e-12f);
+        for (size_t j = 0; j < columns; j++)
+            row[j] /= length;
+    }
+}
+
 /* Read the token rows. 16-bit rows are read into the upper half of the output and widened in
  * place. */
 static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
@@ -398,9 +315,11 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
     const size_t n_rows = (size_t)host->n_tokens;
     const size_t columns = (size_t)gsv_run_columns(&net->spec->facts, run);
     const size_t size = net->backend->activation_size(net->dtype), n = n_rows * columns;
+    const void *from = labels     ? work->at.wide
+                       : run->raw ? work->at.hidden
+                                  : gsv_token_output(net->spec, &work->at);
     char *to = (char *)run->output + n * (sizeof(float) - size);
-    gpuserve_status st = net->backend->batch_end(
-        work->stream, to, labels ? work->at.wide : work->at.hidden, n * size, error);
+    gpuserve_status st = net->backend->batch_end(work->stream, to, from, n * size, error);
 
     if (st == GPUSERVE_OK)
         st = net->backend->stream_wait(work->stream, error);
@@ -408,6 +327,8 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
         widen(run->output, n, net->dtype);
     if (st == GPUSERVE_OK && labels)
         score_tokens(run->output, n_rows, columns, run->score);
+    if (st == GPUSERVE_OK && !labels && !run->raw && net->spec->normalizes_tokens)
+        normalize_tokens(run->output, n_rows, columns);
     return st;
 }
 
@@ -434,7 +355,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
 {
     const struct gpuserve_backend *backend = work->net->backend;
     struct gpuserve_batch batch;
-    struct gsv_rows rows = { .work = work, .batch = &batch };
+    struct gsv_rows rows = { .work = work, .batch = &batch, .route = run->route };
     int32_t replayed = 0;
     gpuserve_status st = GPUSERVE_OK;
 
@@ -471,7 +392,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     const size_t row =
         (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
     struct gpuserve_batch batch;
-    struct gsv_rows rows = { .work = work, .batch = &batch };
+    struct gsv_rows rows = { .work = work, .batch = &batch, .route = run->route };
     int32_t replayed = 0;
     gpuserve_status st = net->backend->memory_write(net->device, work->at.hidden, hidden,
                                                     (size_t)host->n_tokens * row, error);

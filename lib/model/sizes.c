@@ -17,6 +17,7 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
     switch (item->kind) {
     case GSV_ITEM_TABLE:
     case GSV_ITEM_SUM_TABLE:
+    case GSV_ITEM_MAPPED_TABLE:
     case GSV_ITEM_POSITIONS:
         return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
     case GSV_ITEM_LINEAR:
@@ -70,7 +71,7 @@ static int32_t larger(int32_t a, int32_t b)
 /* The maximum number of columns among pooled vectors, Dense outputs and scores. */
 static int32_t pooled_columns(const struct gsv_spec *spec)
 {
-    int32_t widest = spec->config.hidden_size * larger(1, spec->facts.n_poolings);
+    int32_t widest = larger(spec->config.hidden_size, gsv_pooled_width(spec));
 
     for (int32_t i = spec->first_dense; i < spec->first_classifier + spec->n_classifier; i++)
         widest = larger(widest, spec->items[i].n);
@@ -126,6 +127,11 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
         layout->wide_columns = larger(layout->wide_columns, (int32_t)spec->facts.n_labels);
     if (spec->facts.is_sparse)
         layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
+    for (int32_t i = 0; i < spec->token_steps.n; i++) { /* they alternate, context first */
+        int32_t *columns = i % 2 == 0 ? &layout->context_columns : &layout->wide_columns;
+
+        *columns = larger(*columns, spec->token_steps.at[i].columns);
+    }
     layout->pooled_columns = pooled_columns(spec);
     if (size == 0 || options->max_tokens < 1 || options->max_sequences < 1)
         return false;
@@ -137,6 +143,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              sizeof(float));
     add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
              sizeof(float));
+    add_rows(&total, &layout->mix, spec->mix >= 0 ? options->max_tokens : 0, config->hidden_size,
+             size);
     add_rows(&total, &layout->parts, options->max_sequences, gsv_has_parts(spec) ? 2 : 0,
              sizeof(int32_t));
     add_rows(&total, &layout->low, options->max_tokens,
@@ -158,9 +166,10 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gsv_exec_layout *layout)
 {
     const int32_t labels = spec->facts.labels_tokens ? (int32_t)spec->facts.n_labels : 0;
-    const size_t tokens = (size_t)options->max_tokens *
-                          (size_t)larger(spec->config.hidden_size, labels) *
-                          backend->activation_size(options->dtype);
+    const size_t tokens =
+        (size_t)options->max_tokens *
+        (size_t)larger(larger(spec->config.hidden_size, labels), spec->facts.token_dim) *
+        backend->activation_size(options->dtype);
     const size_t pooled =
         (size_t)options->max_sequences * (size_t)first_pooled_columns(spec) * sizeof(float);
 

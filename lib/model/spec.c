@@ -21,8 +21,9 @@ void gsv_spec_free(struct gsv_spec **out)
     if (!spec)
         return;
     gsv_checkpoint_close(&spec->weights);
-    for (int i = 0; i < GSV_MAX_DENSE; i++)
-        gsv_checkpoint_close(&spec->dense_weights[i]);
+    gsv_checkpoint_close(&spec->layer_weights);
+    for (int i = 0; i < GSV_MAX_STEPS; i++)
+        gsv_checkpoint_close(&spec->step_weights[i]);
     gsv_head_close(&spec->head);
     gsv_config_reset(&spec->config);
     gsv_modules_reset(&spec->modules);
@@ -46,12 +47,20 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
     gpuserve_status st = gsv_modules_read(&spec->modules, dir, error);
 
     if (st == GPUSERVE_OK)
+        st = gsv_static_detect(spec, dir, error);
+    if (st == GPUSERVE_OK && !spec->modules.is_static)
         st = gsv_config_read(&spec->config, dir, spec->modules.transformer, error);
     if (st == GPUSERVE_OK)
         st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
-    for (int32_t i = 0; i < spec->modules.n_dense && st == GPUSERVE_OK; i++)
-        st =
-            gsv_checkpoint_open(&spec->dense_weights[i], dir, spec->modules.dense[i].folder, error);
+    if (st == GPUSERVE_OK && spec->modules.is_static)
+        st = gsv_static_configure(spec, error);
+    if (st == GPUSERVE_OK && spec->modules.layer_weights.folder)
+        st = gsv_checkpoint_open(&spec->layer_weights, dir, spec->modules.layer_weights.folder,
+                                 error);
+    for (int32_t i = 0; i < spec->modules.n_steps && st == GPUSERVE_OK; i++)
+        if (spec->modules.steps[i].folder)
+            st = gsv_checkpoint_open(&spec->step_weights[i], dir, spec->modules.steps[i].folder,
+                                     error);
     if (st == GPUSERVE_OK && head) {
         st = gsv_head_open(&spec->head, head, error);
         spec->has_head = st == GPUSERVE_OK;
@@ -91,8 +100,14 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
+    facts->empty_id = config->n_layers == 0 ? config->vocab_size : 0;
+    facts->no_special = modules->is_static;
+    facts->skips_unknown = modules->is_static && !modules->present;
     facts->prompts = modules->prompts;
     facts->n_prompts = modules->n_prompts;
+    facts->routes = modules->routes;
+    facts->n_routes = modules->n_routes;
+    facts->default_route = modules->default_route;
     facts->default_prompt = modules->default_prompt;
     facts->adapters = (const char *const *)config->adapters.names;
     facts->n_adapters = config->adapters.n;
@@ -118,18 +133,97 @@ static void set_sparse_fact(struct gsv_spec *spec)
          (!names->transform || gsv_checkpoint_find(&spec->weights, name, &tensor)));
 }
 
+/* The width after the modules on token vectors, or on the pooled vectors of one route. */
+static gpuserve_status width_after(const struct gsv_spec *spec, bool by_token, int32_t route,
+                                   int32_t *width, gpuserve_error *error)
+{
+    for (int32_t i = 0; i < spec->modules.n_steps; i++) {
+        const struct gsv_module_step *step = &spec->modules.steps[i];
+        const struct gsv_dense_spec *dense = &step->dense;
+
+        if (step->kind == GSV_STEP_NORMALIZE || step->by_token != by_token ||
+            (step->route >= 0 && step->route != route))
+            continue;
+        if (dense->in_features != *width)
+            return gsv_fail(error, GPUSERVE_E_FORMAT,
+                            "%s: %s in config.json beside it is %d, the layer's input has %d "
+                            "columns",
+                            gsv_weight_file_name(spec->step_weights[i].files[0]),
+                            step->kind == GSV_STEP_DENSE ? "in_features" : "dimension",
+                            dense->in_features, *width);
+        if (by_token && dense->out_features > GSV_MAX_WIDTH)
+            return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                            "%s: out_features in config.json beside it is %d, the limit for token "
+                            "vectors is %d",
+                            gsv_weight_file_name(spec->step_weights[i].files[0]),
+                            dense->out_features, GSV_MAX_WIDTH);
+        *width = dense->out_features;
+    }
+    return GPUSERVE_OK;
+}
+
+/* Token vectors: what the transformer returns, or the modules on tokens after it. */
+static gpuserve_status set_token_facts(struct gsv_spec *spec, gpuserve_error *error)
+{
+    struct gsv_spec_facts *facts = &spec->facts;
+    struct gsv_tensor linear;
+
+    facts->token_dim = facts->hidden_size;
+    facts->is_by_token = spec->modules.by_token;
+    spec->normalizes_tokens = spec->modules.normalizes_tokens;
+    if (!spec->config.is_late || spec->modules.present)
+        return width_after(spec, true, -1, &facts->token_dim, error);
+    facts->is_by_token = spec->normalizes_tokens = true;
+    if (!gsv_checkpoint_find(&spec->weights, "linear.weight", &linear))
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor 'linear.weight' is missing",
+                        gsv_weight_file_name(spec->weights.files[0]));
+    if (linear.rank != 2 || linear.shape[0] < 1 || linear.shape[0] > GSV_MAX_WIDTH)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: tensor 'linear.weight' is not a matrix of 1 to %d rows",
+                        gsv_weight_file_name(linear.file), GSV_MAX_WIDTH);
+    facts->token_dim = (int32_t)linear.shape[0];
+    return GPUSERVE_OK;
+}
+
+/* The width of embeddings, which is that of every route. */
+static gpuserve_status set_dim(struct gsv_spec *spec, gpuserve_error *error)
+{
+    const struct gsv_modules *modules = &spec->modules;
+    const int32_t first =
+        spec->config.projection_dim > 0 ? spec->config.projection_dim : gsv_pooled_width(spec);
+    struct gsv_spec_facts *facts = &spec->facts;
+
+    facts->n_dense = spec->config.projection_dim > 0;
+    for (int32_t i = 0; i < modules->n_steps; i++)
+        facts->n_dense += modules->steps[i].kind == GSV_STEP_DENSE && !modules->steps[i].by_token &&
+                          modules->steps[i].route <= 0;
+    for (int32_t route = 0; route < modules->n_routes || route == 0; route++) {
+        int32_t width = first;
+        const gpuserve_status st = width_after(spec, false, route, &width, error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+        if (route > 0 && width != facts->dim)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "Router: route '%.64s' has %d dimensions, route '%.64s' has %d; equal "
+                            "dimensions are required",
+                            modules->routes[route], width, modules->routes[0], facts->dim);
+        facts->dim = width;
+    }
+    return GPUSERVE_OK;
+}
+
 /* A classifier without modules.json has no embedding, unless a pooling or a head is requested. */
 static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooling,
                                            gpuserve_error *error)
 {
     struct gsv_modules *modules = &spec->modules;
     struct gsv_spec_facts *facts = &spec->facts;
-    int32_t width;
 
     if ((spec->config.classifies || spec->config.labels_tokens) && !modules->present &&
         pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
-    if (modules->is_sparse && pooling == 0 && !spec->has_head)
+    if ((modules->is_sparse || facts->is_by_token) && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (pooling > GPUSERVE_POOLING_LAST)
         return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", pooling,
@@ -146,22 +240,7 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     facts->n_poolings = modules->n_poolings;
     facts->normalize = modules->normalize;
     facts->skips_prompt = modules->skips_prompt && pooling == 0;
-    facts->n_dense = modules->n_dense + (spec->config.projection_dim > 0);
-    width = facts->hidden_size * facts->n_poolings;
-    if (spec->config.projection_dim > 0)
-        width = spec->config.projection_dim;
-    for (int32_t i = 0; i < modules->n_dense; i++) {
-        const struct gsv_dense_spec *dense = &modules->dense[i].spec;
-
-        if (dense->in_features != width)
-            return gsv_fail(
-                error, GPUSERVE_E_FORMAT,
-                "%s: in_features in config.json beside it is %d, the layer's input has %d columns",
-                gsv_weight_file_name(spec->dense_weights[i].files[0]), dense->in_features, width);
-        width = dense->out_features;
-    }
-    facts->dim = width;
-    return GPUSERVE_OK;
+    return set_dim(spec, error);
 }
 
 static gpuserve_status make_default_labels(struct gsv_spec *spec, size_t n, gpuserve_error *error)
@@ -241,7 +320,10 @@ static void set_count_facts(struct gsv_spec *spec)
         const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->first_decoder;
 
         for (int32_t part = 0; part < 3; part++) {
-            if (!is_counted && (part > 0 || spec->items[i].kind != GSV_ITEM_SUM_TABLE))
+            const bool is_index = spec->items[i].kind == GSV_ITEM_MAPPED_TABLE && part == 1;
+            const bool is_sum = spec->items[i].kind == GSV_ITEM_SUM_TABLE && part == 0;
+
+            if (!is_counted && !is_index && !is_sum)
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
         }
@@ -253,9 +335,9 @@ static void set_count_facts(struct gsv_spec *spec)
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
     /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
-     * masked-LM head's norms 4, transform 1. */
+     * masked-LM head's norms 4, transform 1; layer weights 1; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
-    const size_t around = 20 + GSV_MAX_DENSE + GSV_MAX_HEAD_LAYERS + 2 * adapters +
+    const size_t around = 21 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
                           (size_t)spec->config.convolution.kernel + 2;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
 
@@ -286,7 +368,9 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         goto fail;
     set_encoder_facts(spec);
     set_sparse_fact(spec);
-    st = set_embedding_facts(spec, pooling, error);
+    st = set_token_facts(spec, error);
+    if (st == GPUSERVE_OK)
+        st = set_embedding_facts(spec, pooling, error);
     if (st == GPUSERVE_OK)
         st = alloc_items(spec, error);
     if (st == GPUSERVE_OK)

@@ -5,7 +5,8 @@
  * iterate over it, so they are consistent. The order of items:
  *
  *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final
- * norm] Dense ...   classifier ...   [transform norm] [decoder ...]
+ * norm] [layer weights]   Dense of tokens ...   Dense ...   classifier ...   [transform norm]
+ * [decoder ...]
  *
  * Private to lib/model. Immutable after gsv_spec_load().
  */
@@ -17,13 +18,15 @@
 #include "lib/model/model.h"
 
 enum gsv_weight_kind {
-    GSV_ITEM_TABLE,          /* rows in the activation type */
-    GSV_ITEM_SUM_TABLE,      /* a table with an adapter: rows in the activation type */
-    GSV_ITEM_FLOATS,         /* float32 */
-    GSV_ITEM_RELATIVE,       /* buckets expanded to all distances, float32 */
-    GSV_ITEM_ALIBI,          /* biases of all distances, float32; computed, not in a file */
-    GSV_ITEM_ROTARY,         /* cosines and sines of all positions, float32; computed */
-    GSV_ITEM_POSITIONS,      /* projected vectors of positions (DeBERTa), activation type */
+    GSV_ITEM_TABLE,        /* rows in the activation type */
+    GSV_ITEM_MAPPED_TABLE, /* as TABLE; row i is weight[0][weight[1][i]] * weight[2][i] (model2vec)
+                            */
+    GSV_ITEM_SUM_TABLE,    /* a table with an adapter: rows in the activation type */
+    GSV_ITEM_FLOATS,       /* float32 */
+    GSV_ITEM_RELATIVE,     /* buckets expanded to all distances, float32 */
+    GSV_ITEM_ALIBI,        /* biases of all distances, float32; computed, not in a file */
+    GSV_ITEM_ROTARY,       /* cosines and sines of all positions, float32; computed */
+    GSV_ITEM_POSITIONS,    /* projected vectors of positions (DeBERTa), activation type */
     GSV_ITEM_POSITION_INDEX, /* their rows for all distances, int32; computed */
     GSV_ITEM_LINEAR,         /* a matrix product in the net's dtype */
     GSV_ITEM_LINEAR_PLAIN,   /* a product on token vectors outside the layers: never INT8 */
@@ -37,6 +40,8 @@ struct gsv_weight {
     int32_t rows[3];    /* rows of each part; their sum is n */
     int32_t activation; /* gpuserve_activation of a linear */
     bool plus_one;      /* FLOATS: 1 is added to each value */
+    bool sums_to_one;   /* FLOATS: the values are divided by their sum */
+    bool zero_row;      /* TABLE: the last row is 0, and not in the file */
     bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
     bool transposed;    /* a linear's tensor is [k, n] */
     float scale;        /* of the values of an adapter; 0: 1 */
@@ -45,8 +50,9 @@ struct gsv_weight {
     int32_t tap;        /* of these */
     int32_t which;      /* ROTARY: index into gsv_config.rotary */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
-                                    row. SUM_TABLE: scale * [1] [2] is added.
-                                    POSITIONS: vectors, projection, gamma */
+                                    row. SUM_TABLE: scale * [1] [2] is added. POSITIONS: vectors,
+                                    projection, gamma. MAPPED_TABLE: vectors, their indices (count
+                                    0: the rows themselves), and factors (count 0: 1) */
     struct gsv_tensor
         bias[3]; /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
 };
@@ -69,6 +75,22 @@ struct gsv_layer {
 /* Without adapters and experts. */
 #define GSV_MAX_LAYER_ITEMS 17
 
+/* A module on token vectors or pooled vectors. */
+struct gsv_row_step {
+    enum gsv_step_kind kind;
+    int32_t route;            /* -1: every text */
+    int32_t columns;          /* of its output */
+    int32_t linear, residual; /* items of a Dense; -1: absent */
+    bool adds_input;          /* the residual is the input itself */
+    struct gsv_norm_items norm;
+};
+
+/* The steps of one place. */
+struct gsv_row_steps {
+    struct gsv_row_step at[GSV_MAX_STEPS + 1]; /* CLIP's projection is one more */
+    int32_t n;
+};
+
 struct gsv_spec {
     struct gsv_spec_facts facts;
     struct gsv_config config;
@@ -77,10 +99,11 @@ struct gsv_spec {
     bool has_head;
     bool head_normalizes; /* the head's input is normalized */
     struct gsv_checkpoint weights;
-    struct gsv_checkpoint dense_weights[GSV_MAX_DENSE];
-    const struct gsv_tensor_names *names; /* the layout of the checkpoint */
-    char prefix[64];                      /* prefix of the encoder's tensor names: "" or "bert." */
-    char **default_labels;                /* "LABEL_0", ... if no file names the labels */
+    struct gsv_checkpoint step_weights[GSV_MAX_STEPS]; /* of modules.steps */
+    struct gsv_checkpoint layer_weights;               /* of WeightedLayerPooling */
+    const struct gsv_tensor_names *names;              /* the layout of the checkpoint */
+    char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
+    char **default_labels; /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
 
     struct gsv_weight *items;
@@ -93,7 +116,11 @@ struct gsv_spec {
     struct gsv_norm_items convolution_norm;
     struct gsv_norm_items embedding_norm, final_norm;
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
-    int32_t first_dense, first_classifier;
+    int32_t mix; /* FLOATS of WeightedLayerPooling, or -1; the first is that of layer mix_first */
+    int32_t mix_first;
+    struct gsv_row_steps token_steps, pooled_steps;
+    bool normalizes_tokens;
+    int32_t first_dense, first_classifier; /* first_dense: the first item of pooled_steps */
     int32_t n_classifier; /* number of linear layers of the classifier or the head */
     struct gsv_norm_items classifier_norm; /* after the first of them */
     struct gsv_norm_items masked_norm;
@@ -153,10 +180,29 @@ static inline bool gsv_has_parts(const struct gsv_spec *spec)
     return spec->facts.skips_prompt || spec->config.last_rule != GSV_LAST_TOKEN;
 }
 
+/* The columns of all poolings together, which the first pooled step reads. */
+static inline int32_t gsv_pooled_width(const struct gsv_spec *spec)
+{
+    return spec->facts.token_dim * (spec->facts.n_poolings > 0 ? spec->facts.n_poolings : 1);
+}
+
+/* Steps that apply to a run's route. */
+static inline bool gsv_takes_step(const struct gsv_row_step *step, int32_t route)
+{
+    return step->route < 0 || step->route == route;
+}
+
 /* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item);
 
 /* Fill items from the open files; implemented in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
+
+/* static_table.c: a model without layers, whose configuration is the shape of its table. A
+ * directory of model2vec without modules.json becomes one. */
+gpuserve_status gsv_static_detect(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                  gpuserve_error *error);
+gpuserve_status gsv_static_configure(struct gsv_spec *spec, gpuserve_error *error);
+gpuserve_status gsv_static_collect(struct gsv_spec *spec, gpuserve_error *error);
 
 #endif

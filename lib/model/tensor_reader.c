@@ -142,6 +142,44 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->n_layers);
 }
 
+static void digest_steps(XXH3_state_t *state, const struct gsv_row_steps *steps)
+{
+    digest_number(state, steps->n);
+    for (int32_t i = 0; i < steps->n; i++) {
+        const struct gsv_row_step *step = &steps->at[i];
+
+        digest_number(state, step->kind);
+        digest_number(state, step->route);
+        digest_number(state, step->adds_input);
+        digest_number(state, step->residual >= 0);
+    }
+}
+
+/* Modules other than Dense on pooled vectors; nothing for the others, whose digests stay equal. */
+static void digest_modules(XXH3_state_t *state, const struct gsv_spec *spec)
+{
+    bool is_plain = spec->token_steps.n == 0 && spec->modules.n_routes == 0 && spec->mix < 0 &&
+                    !spec->normalizes_tokens;
+
+    for (int32_t i = 0; i < spec->pooled_steps.n; i++) {
+        const struct gsv_row_step *step = &spec->pooled_steps.at[i];
+
+        is_plain =
+            is_plain && step->kind == GSV_STEP_DENSE && !step->adds_input && step->residual < 0;
+    }
+    if (is_plain)
+        return;
+    digest_steps(state, &spec->token_steps);
+    for (int32_t i = 0; i < spec->token_steps.n; i++)
+        digest_number(state, spec->items[spec->token_steps.at[i].linear].activation);
+    digest_steps(state, &spec->pooled_steps);
+    digest_number(state, spec->mix_first);
+    digest_number(state, spec->normalizes_tokens);
+    digest_number(state, spec->facts.default_route);
+    for (int32_t i = 0; i < spec->facts.n_routes; i++)
+        XXH3_128bits_update(state, spec->facts.routes[i], strlen(spec->facts.routes[i]) + 1);
+}
+
 /* Add the settings other than weights that determine the results. */
 static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
 {
@@ -164,6 +202,7 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     digest_number(state, facts->is_sparse + spec->modules.log_twice);
     digest_number(state, facts->skips_prompt);
     digest_options(state, &spec->config);
+    digest_modules(state, spec);
     for (size_t i = 0; i < facts->n_labels; i++)
         XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
 }
@@ -203,6 +242,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
                         (size_t)gsv_context_columns(&spec->config);
         if (item->n_taps > 0) /* those of all taps */
             elements += (size_t)item->weight[0].count;
+        if (item->kind == GSV_ITEM_MAPPED_TABLE) /* vectors, indices, factors */
+            elements = (size_t)item->weight[0].count + 2 * (size_t)item->n;
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }

@@ -60,10 +60,9 @@ static gpuserve_status add_table(const struct gsv_collector *c, enum gsv_weight_
                    rows, cols, GSV_REQUIRED);
 }
 
-/* Add a vector of floats, unless it may be absent and is. */
-static gpuserve_status add_vector(const struct gsv_collector *c, const char *name,
-                                  const char *suffix, const char *other, int32_t cols,
-                                  enum gsv_presence presence, int32_t *index)
+gpuserve_status gsv_add_vector(const struct gsv_collector *c, const char *name, const char *suffix,
+                               const char *other, int32_t cols, enum gsv_presence presence,
+                               int32_t *index)
 {
     struct gsv_tensor tensor = { 0 };
     const gpuserve_status st = find_if(c, &tensor, name, suffix, other, 0, cols, presence);
@@ -86,11 +85,11 @@ gpuserve_status gsv_add_norm(const struct gsv_collector *c, const char *name, in
     *norm = no_norm;
     if (!name)
         return GPUSERVE_OK;
-    st = add_vector(c, name, ".weight", ".gamma", cols, GSV_REQUIRED, &norm->gamma);
+    st = gsv_add_vector(c, name, ".weight", ".gamma", cols, GSV_REQUIRED, &norm->gamma);
     if (st != GPUSERVE_OK)
         return st;
     c->spec->items[norm->gamma].plus_one = config->family->gamma_plus_one && !config->includes_one;
-    return add_vector(c, name, ".bias", ".beta", cols, config->norm_bias, &norm->beta);
+    return gsv_add_vector(c, name, ".bias", ".beta", cols, config->norm_bias, &norm->beta);
 }
 
 /* The parts of a linear: `n` tensors stacked, or, with one name for several parts, one tensor of
@@ -446,11 +445,11 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
     if (st == GPUSERVE_OK)
         st = add_qkv(c);
     if (st == GPUSERVE_OK)
-        st = add_vector(c, names->query_norm, ".weight", NULL, config->head_size,
-                        names->query_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->query_gamma);
+        st = gsv_add_vector(c, names->query_norm, ".weight", NULL, config->head_size,
+                            names->query_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->query_gamma);
     if (st == GPUSERVE_OK)
-        st = add_vector(c, names->key_norm, ".weight", NULL, config->head_size,
-                        names->key_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->key_gamma);
+        st = gsv_add_vector(c, names->key_norm, ".weight", NULL, config->head_size,
+                            names->key_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->key_gamma);
     for (int32_t i = 0; i < 2 && st == GPUSERVE_OK; i++) {
         const int32_t gamma = i == 0 ? layer->query_gamma : layer->key_gamma;
 
@@ -537,9 +536,15 @@ static gpuserve_status add_layers(const struct gsv_collector *c)
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_collector c = { spec, &spec->weights, spec->prefix, error };
-    gpuserve_status st = find_layout(spec, error);
+    gpuserve_status st;
 
     spec->classifier_norm = spec->masked_norm = no_norm;
+    spec->mix = -1;
+    if (spec->modules.is_static) {
+        st = gsv_static_collect(spec, error);
+        return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
+    }
+    st = find_layout(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_check_adapters(spec, error);
     if (st == GPUSERVE_OK)

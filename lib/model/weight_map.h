@@ -49,6 +49,14 @@ gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_ki
 /* Refuse a tensor of a layer that no item uses; implemented in surplus.c. */
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error);
 
+/* Add a vector of floats, unless it may be absent and is: then *index is -1. */
+gpuserve_status gsv_add_vector(const struct gsv_collector *c, const char *name, const char *suffix,
+                               const char *other, int32_t cols, enum gsv_presence presence,
+                               int32_t *index);
+
+/* Add the modules between the encoder and the output; implemented in step_map.c. */
+gpuserve_status gsv_collect_steps(struct gsv_spec *spec, gpuserve_error *error);
+
 /* Add the items after the encoder; implemented in head_map.c. */
 gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error);
 

@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/model/adapters.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -87,6 +88,23 @@ static gpuserve_status add_row(struct gsv_reader *reader, const struct gsv_weigh
     return st;
 }
 
+/* Write the last row of a static table, which is not in the file. */
+static gpuserve_status write_zero_row(const struct gsv_net *net, size_t item_index,
+                                      gpuserve_error *error)
+{
+    const struct gsv_weight *item = &net->spec->items[item_index];
+    const size_t k = (size_t)item->k, size = net->backend->activation_size(net->dtype);
+    float *row = gsv_alloc_array(k, sizeof(*row));
+    gpuserve_status st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+
+    if (row)
+        st = net->backend->memory_write_floats(
+            net->device, net->places[item_index] + (size_t)(item->n - 1) * k * size, row, k,
+            net->dtype, error);
+    free(row);
+    return st;
+}
+
 static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader *reader,
                                         const struct weights_job *job, gpuserve_error *error)
 {
@@ -98,11 +116,29 @@ static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader
 
     if (st == GPUSERVE_OK && item->weight[1].count)
         st = add_row(reader, item, job->piece * GSV_PIECE_ELEMENTS, n, error);
+    if (st == GPUSERVE_OK && item->zero_row && job->piece == 0)
+        st = write_zero_row(net, job->item, error);
     if (st != GPUSERVE_OK)
         return st;
     return net->backend->memory_write_floats(
         net->device, net->places[job->item] + job->piece * GSV_PIECE_ELEMENTS * size,
         reader->floats, n, net->dtype, error);
+}
+
+static gpuserve_status divide_by_sum(const struct gsv_weight *item, float *values, size_t n,
+                                     gpuserve_error *error)
+{
+    float sum = 0.0f;
+
+    for (size_t i = 0; i < n; i++)
+        sum += values[i];
+    if (!(fabsf(sum) >= FLT_MIN && fabsf(sum) <= FLT_MAX))
+        return gsv_fail(
+            error, GPUSERVE_E_FORMAT, "%s: tensor '%s': the sum of its %zu elements is %g",
+            gsv_weight_file_name(item->weight[0].file), item->weight[0].name, n, (double)sum);
+    for (size_t i = 0; i < n; i++)
+        values[i] /= sum;
+    return GPUSERVE_OK;
 }
 
 static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *reader,
@@ -111,8 +147,10 @@ static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *rea
     const struct gsv_net *net = loader->net;
     const struct gsv_weight *item = &net->spec->items[job->item];
     const size_t n = (size_t)item->n * (size_t)item->k;
-    const gpuserve_status st = gsv_read_whole(reader, item, error);
+    gpuserve_status st = gsv_read_whole(reader, item, error);
 
+    if (st == GPUSERVE_OK && item->sums_to_one)
+        st = divide_by_sum(item, reader->floats, n, error);
     if (st != GPUSERVE_OK)
         return st;
     for (size_t i = 0; i < n && item->plus_one; i++)
@@ -144,6 +182,8 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
         return load_table_piece(loader, reader, job, error);
     case GSV_ITEM_SUM_TABLE:
         return gsv_load_sum_table(loader->net, reader, job->item, error);
+    case GSV_ITEM_MAPPED_TABLE:
+        return gsv_load_mapped_table(loader->net, reader, job->item, error);
     case GSV_ITEM_RELATIVE:
     case GSV_ITEM_ALIBI:
     case GSV_ITEM_ROTARY:
@@ -303,10 +343,14 @@ gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error)
 {
-    struct gsv_net *net = gsv_alloc_array(1, sizeof(*net));
+    struct gsv_net *net;
     gpuserve_status st;
 
     *out = NULL;
+    if (options->dtype == GPUSERVE_DTYPE_INT8 && (spec->config.n_layers == 0 || spec->mix >= 0))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 is not supported for models %s",
+                        spec->mix >= 0 ? "with WeightedLayerPooling" : "without layers");
+    net = gsv_alloc_array(1, sizeof(*net));
     if (!net)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     net->spec = spec;

@@ -34,6 +34,10 @@ static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
 gpuserve_status gsv_load_positions(const struct gsv_net *net, struct gsv_reader *reader,
                                    size_t item, gpuserve_error *error);
 
+/* Compute and write a MAPPED_TABLE. Implemented in static_table.c. */
+gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_reader *reader,
+                                      size_t item, gpuserve_error *error);
+
 /* INT8 with calibration: run the batch through the encoder stage by stage, and create each linear
  * with the measured range of its input. Implemented in smoothquant.c. */
 gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
@@ -72,11 +76,12 @@ struct gsv_exec_layout {
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention projection; FFN intermediate */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */
-    uint64_t parts;     /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
-    uint64_t low;       /* [max_tokens, low_columns] of adapters; logits of experts */
-    uint64_t weights;   /* [max_tokens, experts] floats */
-    uint64_t sum;       /* [max_tokens, hidden] of experts */
-    uint64_t convolved; /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
+    uint64_t mix;   /* [max_tokens, hidden] weighted outputs of the layers, if there are weights */
+    uint64_t parts; /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
+    uint64_t low;   /* [max_tokens, low_columns] of adapters; logits of experts */
+    uint64_t weights;    /* [max_tokens, experts] floats */
+    uint64_t sum;        /* [max_tokens, hidden] of experts */
+    uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
     uint64_t neighbours; /* [kernel - 1, max_tokens] int32 */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;

@@ -543,6 +543,20 @@ static gpuserve_status prepare_job(struct encode_job *job, const struct gsv_toke
     return job->sink.scratch ? GPUSERVE_OK : out_of_memory(encoding, error);
 }
 
+static void leave_out(struct gsv_encoding *encoding, int32_t id)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < encoding->n; i++) {
+        if (encoding->ids[i] == id)
+            continue;
+        encoding->ids[n] = encoding->ids[i];
+        encoding->type_ids[n] = encoding->type_ids[i];
+        encoding->spans[n++] = encoding->spans[i];
+    }
+    encoding->n = n;
+}
+
 gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_encoding *encoding,
                                      const char *text, size_t size, const char *pair,
                                      size_t pair_size, const struct gsv_encode_options *options,
@@ -559,5 +573,8 @@ gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_e
         status = prepare_job(&job, t, encoding, pair != NULL, options ? options : &defaults, error);
     if (status != GPUSERVE_OK)
         return status;
-    return t->lowers ? encode_lowered(&job, &texts, error) : encode(&job, &texts, error);
+    status = t->lowers ? encode_lowered(&job, &texts, error) : encode(&job, &texts, error);
+    if (status == GPUSERVE_OK && t->skips_unknown)
+        leave_out(encoding, gsv_tokenizer_unknown(t));
+    return status;
 }

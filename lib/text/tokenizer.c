@@ -30,7 +30,12 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     t->serial = atomic_fetch_add(&loaded, 1) + 1;
     t->lowers = settings && settings->do_lower_case;
+    t->skips_unknown = settings && settings->skips_unknown;
     status = gsv_tokenizer_read_files(t, dir, settings ? settings->folder : NULL, error);
+    if (settings && settings->no_special) {
+        t->post.single.n = t->post.single.n_before = 0;
+        t->post.pair.n = t->post.pair.n_before = t->post.pair.n_between = 0;
+    }
     if (status == GPUSERVE_OK)
         *tokenizer = t;
     else

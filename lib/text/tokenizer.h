@@ -37,6 +37,8 @@ struct gsv_encode_options {
 struct gsv_tokenizer_settings {
     const char *folder; /* searched first, then the directory itself; NULL: only the directory */
     bool do_lower_case; /* Unicode-lowercase texts before any other step */
+    bool no_special;    /* add no special tokens to texts */
+    bool skips_unknown; /* leave out unknown tokens, after truncation */
 };
 
 /* Load the tokenizer of a model directory: from tokenizer.json, else from vocab.txt, vocab.json

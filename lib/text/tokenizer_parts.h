@@ -42,7 +42,8 @@ struct gsv_tokenizer {
     struct gsv_trim *trims; /* [vocab.n_ids] if trim_offsets is set; NULL: no token is trimmed */
     bool truncate_left;
     bool lowers; /* Unicode-lowercase the text first; from gsv_tokenizer_settings.do_lower_case */
-    bool scans;  /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
+    bool skips_unknown; /* from gsv_tokenizer_settings */
+    bool scans;         /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of one-character ASCII words, by character */
     /* The normalized character if it is exactly one character of a word, else 0. */

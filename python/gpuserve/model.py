@@ -603,14 +603,14 @@ class Model(Handle):
         return started
 
     def _token_embeddings(self, view: View, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:
-        """The last hidden state of each text."""
+        """The token vectors of each text."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
-        hidden = int(view.facts["hidden_size"])
+        width = int(view.facts["token_dim"])
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}
         for item in texts:
-            output = np.empty((view.max_seq_length, hidden), dtype=np.float32)
+            output = np.empty((view.max_seq_length, width), dtype=np.float32)
             offsets = np.zeros(2, dtype=np.uint64)
             one = Call([item], output, task=_abi.TASK_TOKEN_VECTORS,
                        token_offsets=_texts.address(offsets), **options)

@@ -42,7 +42,7 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
         work->columns =
             work->job.task == GPUSERVE_TASK_TOKEN_LABELS
                 ? served->n_token_labels
-                : (size_t)json_integer_value(json_object_get(served->facts, "hidden_size"));
+                : (size_t)json_integer_value(json_object_get(served->facts, "token_dim"));
         n_rows = inputs->offsets[inputs->n];
         work->job.token_offsets = gsv_keep(exchange, inputs->n + 1, sizeof(size_t));
         if (!work->job.token_offsets)

@@ -19,7 +19,6 @@
 
 #define FILE_NAME GSV_CONFIG_NAME
 #define MAX_VOCABULARY (1 << 24)
-#define MAX_WIDTH (1 << 16)
 /* From 512 buckets on, the exact ones reach the largest distance of the logarithmic ones, 128. */
 #define MAX_RELATIVE_BUCKETS 511
 #define MAX_POSITIONS (1 << 20)
@@ -111,7 +110,8 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
 
     if (st != GPUSERVE_OK)
         return st;
-    config->family = gsv_family_find(model_type, architecture);
+    config->is_late = architecture && model_type && strcmp(architecture, "HF_ColBERT") == 0;
+    config->family = gsv_family_find(model_type, config->is_late ? NULL : architecture);
     if (!config->family) {
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": architecture '%.64s' of model type '%.64s' is not supported",
@@ -219,10 +219,10 @@ static gpuserve_status check_heads(struct gsv_config *config, gpuserve_error *er
                         FILE_NAME ": %d attention heads are not divisible by %d key-value heads",
                         config->n_heads, config->n_kv_heads);
     if ((int64_t)(config->n_heads + 2 * (int64_t)config->n_kv_heads) * config->head_size >
-        3 * (int64_t)MAX_WIDTH)
+        3 * (int64_t)GSV_MAX_WIDTH)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                         FILE_NAME ": %d attention heads of size %d exceed %d columns",
-                        config->n_heads, config->head_size, 3 * MAX_WIDTH);
+                        config->n_heads, config->head_size, 3 * GSV_MAX_WIDTH);
     return GPUSERVE_OK;
 }
 
@@ -236,14 +236,14 @@ static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_js
         int32_t *value;
     } sizes[] = {
         { "vocab_size", MAX_VOCABULARY, &config->vocab_size },
-        { keys->hidden_size, MAX_WIDTH, &config->hidden_size },
+        { keys->hidden_size, GSV_MAX_WIDTH, &config->hidden_size },
         { keys->n_layers, GSV_MAX_LAYERS, &config->n_layers },
-        { keys->n_heads, MAX_WIDTH, &config->n_heads },
-        { keys->intermediate_size, MAX_WIDTH, &config->intermediate_size },
+        { keys->n_heads, GSV_MAX_WIDTH, &config->n_heads },
+        { keys->intermediate_size, GSV_MAX_WIDTH, &config->intermediate_size },
         { keys->max_positions, MAX_POSITIONS, &config->max_positions },
-        { keys->embedding_size, MAX_WIDTH, &config->embedding_size },
-        { keys->n_kv_heads, MAX_WIDTH, &config->n_kv_heads },
-        { keys->head_size, MAX_WIDTH, &config->head_size },
+        { keys->embedding_size, GSV_MAX_WIDTH, &config->embedding_size },
+        { keys->n_kv_heads, GSV_MAX_WIDTH, &config->n_kv_heads },
+        { keys->head_size, GSV_MAX_WIDTH, &config->head_size },
     };
     const size_t n_required = 6;
 
@@ -276,7 +276,7 @@ static gpuserve_status read_positions(struct gsv_config *config, const struct gs
         gsv_json_int(json, "pad_token_id", FILE_NAME, -1, MAX_VOCABULARY, &pad, error);
 
     if (st == GPUSERVE_OK && has_types)
-        st = gsv_json_int(json, "type_vocab_size", FILE_NAME, 0, MAX_WIDTH, &types, error);
+        st = gsv_json_int(json, "type_vocab_size", FILE_NAME, 0, GSV_MAX_WIDTH, &types, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "relative_attention_num_buckets", FILE_NAME, 4,
                           MAX_RELATIVE_BUCKETS, &buckets, error);
@@ -406,7 +406,8 @@ static gpuserve_status read_options(struct gsv_config *config, const struct gsv_
     gpuserve_status st = GPUSERVE_OK;
 
     set_defaults(config);
-    if (family->bias_keys) {
+    st = gsv_json_bool(json, "output_hidden_states", FILE_NAME, &config->outputs_layers, error);
+    if (st == GPUSERVE_OK && family->bias_keys) {
         st = read_bias(&config->qkv_bias, json, "attention_bias", error);
         config->out_bias = family->out_bias == GSV_IF_PRESENT ? config->qkv_bias : config->out_bias;
         if (st == GPUSERVE_OK)

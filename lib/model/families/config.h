@@ -11,7 +11,8 @@
 #include <gpuserve/gpuserve.h>
 
 #define GSV_MAX_LAYERS 512
-#define GSV_MAX_ROTARY 256 /* dimensions of a head */
+#define GSV_MAX_WIDTH (1 << 16) /* columns of a token vector */
+#define GSV_MAX_ROTARY 256      /* dimensions of a head */
 
 /* Rotary positions: pair i turns by position * frequency[i]. */
 struct gsv_rotary {
@@ -78,11 +79,13 @@ struct gsv_adapters {
 
 struct gsv_config {
     const struct gsv_family *family;
-    char *architecture; /* owned */
-    char *model_type;   /* owned */
-    bool classifies;    /* ...ForSequenceClassification */
-    bool labels_tokens; /* ...ForTokenClassification */
-    bool is_masked;     /* ...ForMaskedLM */
+    char *architecture;  /* owned */
+    char *model_type;    /* owned */
+    bool classifies;     /* ...ForSequenceClassification */
+    bool labels_tokens;  /* ...ForTokenClassification */
+    bool is_masked;      /* ...ForMaskedLM */
+    bool outputs_layers; /* "output_hidden_states" */
+    bool is_late;        /* HF_ColBERT: token vectors for late interaction */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t n_kv_heads, head_size, embedding_size;
     int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */

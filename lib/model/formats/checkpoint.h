@@ -95,6 +95,9 @@ void gsv_floats_from_f8_e5m2(float *to, const void *from, size_t n);
 /* Convert n values, whole blocks, of a block type (GSV_TENSOR_Q4_0 and later). */
 void gsv_floats_from_blocks(float *to, const void *from, enum gsv_tensor_type type, size_t n);
 
+/* Convert I8, I32 or I64; exact up to 2^24. */
+void gsv_floats_from_integers(float *to, const void *from, enum gsv_tensor_type type, size_t n);
+
 /* The index of the first NaN or infinity; n if all values are finite. */
 size_t gsv_floats_finite(const float *values, size_t n);
 

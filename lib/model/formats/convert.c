@@ -103,6 +103,26 @@ static inline uint32_t not_finite(float value)
     return (bits & EXPONENT_MASK) == EXPONENT_MASK;
 }
 
+void gsv_floats_from_integers(float *to, const void *from, enum gsv_tensor_type type, size_t n)
+{
+    const unsigned char *bytes = from;
+
+    for (size_t i = 0; i < n; i++) {
+        int64_t whole = 0;
+        int32_t half = 0;
+
+        if (type == GSV_TENSOR_I64) {
+            memcpy(&whole, bytes + i * sizeof(whole), sizeof(whole));
+            to[i] = (float)whole;
+        } else if (type == GSV_TENSOR_I32) {
+            memcpy(&half, bytes + i * sizeof(half), sizeof(half));
+            to[i] = (float)half;
+        } else {
+            to[i] = (float)(int8_t)bytes[i];
+        }
+    }
+}
+
 size_t gsv_floats_finite(const float *values, size_t n)
 {
     for (size_t block = 0; block < n; block += BLOCK) {

@@ -103,6 +103,11 @@ void gsv_tensor_floats(const struct gsv_tensor *tensor, uint64_t first, size_t n
     case GSV_TENSOR_I8_ROWS:
         floats_from_rows(tensor, first, n, raw, to);
         break;
+    case GSV_TENSOR_I8:
+    case GSV_TENSOR_I32:
+    case GSV_TENSOR_I64:
+        gsv_floats_from_integers(to, raw, tensor->type, n);
+        break;
     case GSV_TENSOR_F32:
         if (raw != to)
             memcpy(to, raw, n * sizeof(float));

@@ -28,7 +28,8 @@ uint64_t gsv_tensor_bytes(enum gsv_tensor_type type, uint64_t n)
         [GSV_TENSOR_IQ4_NL] = { 32, 18 }, [GSV_TENSOR_Q2_K] = { 256, 84 },
         [GSV_TENSOR_Q3_K] = { 256, 110 }, [GSV_TENSOR_Q4_K] = { 256, 144 },
         [GSV_TENSOR_Q5_K] = { 256, 176 }, [GSV_TENSOR_Q6_K] = { 256, 210 },
-        [GSV_TENSOR_OTHER] = { 1, 0 },
+        [GSV_TENSOR_I8] = { 1, 1 },       [GSV_TENSOR_I32] = { 1, 4 },
+        [GSV_TENSOR_I64] = { 1, 8 },      [GSV_TENSOR_OTHER] = { 1, 0 },
     };
 
     return n / sizes[type].block * sizes[type].bytes;

@@ -34,6 +34,9 @@ enum gsv_tensor_type {
     GSV_TENSOR_Q4_K,
     GSV_TENSOR_Q5_K,
     GSV_TENSOR_Q6_K,
+    GSV_TENSOR_I8, /* never of a file: static_table.c reads OTHER as one of these */
+    GSV_TENSOR_I32,
+    GSV_TENSOR_I64,
     GSV_TENSOR_OTHER /* integers and others: validated, never read as weights */
 };
 

@@ -72,7 +72,7 @@ static uint32_t choose_task(gpuserve_model *model, size_t *columns, gpuserve_err
     if (*columns > 0)
         return GPUSERVE_TASK_SPARSE;
     if (gsv_handle_pin(model, &pinned, error) == GPUSERVE_OK) {
-        *columns = (size_t)pinned->plan.facts->hidden_size;
+        *columns = (size_t)pinned->plan.facts->token_dim;
         gsv_handle_unpin(model, &pinned);
     }
     return GPUSERVE_TASK_TOKEN_VECTORS;

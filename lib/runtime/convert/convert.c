@@ -33,7 +33,9 @@ struct conversion {
     char *input; /* directory; owned */
     struct gsv_dir *dir;
     struct gsv_modules modules;
-    struct gsv_checkpoint weights[1 + GSV_MAX_DENSE];
+    const char *folders[2 + GSV_MAX_STEPS]; /* of weights; borrowed from `modules` */
+    int32_t n_folders;
+    struct gsv_checkpoint weights[2 + GSV_MAX_STEPS];
     struct gsv_output_dir output;
     uint64_t done, total; /* bytes of tensors */
 };
@@ -61,9 +63,15 @@ static gpuserve_status read_options(struct conversion *c, const gpuserve_convert
 
 /* ---------------------------------------------------------------------------------------- input */
 
-static const char *folder_of(const struct conversion *c, int32_t i)
+/* The transformer's folder is the first one. */
+static void list_folders(struct conversion *c)
 {
-    return i == 0 ? c->modules.transformer : c->modules.dense[i - 1].folder;
+    c->folders[c->n_folders++] = c->modules.transformer;
+    if (c->modules.layer_weights.folder)
+        c->folders[c->n_folders++] = c->modules.layer_weights.folder;
+    for (int32_t i = 0; i < c->modules.n_steps; i++)
+        if (c->modules.steps[i].folder)
+            c->folders[c->n_folders++] = c->modules.steps[i].folder;
 }
 
 static gpuserve_status fail_no_config(const struct conversion *c, gpuserve_error *error)
@@ -97,12 +105,18 @@ static gpuserve_status open_input(struct conversion *c, gpuserve_error *error)
         st = fail_gguf(c, error);
     if (st == GPUSERVE_OK)
         st = gsv_modules_read(&c->modules, c->dir, error);
-    if (st == GPUSERVE_OK && !gsv_dir_has_in(c->dir, c->modules.transformer, "config.json"))
+    if (st == GPUSERVE_OK && !c->modules.is_static &&
+        !gsv_dir_has_in(c->dir, c->modules.transformer, "config.json"))
         st = fail_no_config(c, error);
-    for (int32_t i = 0; i <= c->modules.n_dense && st == GPUSERVE_OK; i++) {
+    if (st == GPUSERVE_OK && c->modules.n_routes > 0)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s: convert does not support the folders of a Router module", c->input);
+    if (st == GPUSERVE_OK)
+        list_folders(c);
+    for (int32_t i = 0; i < c->n_folders && st == GPUSERVE_OK; i++) {
         uint64_t bytes = 0;
 
-        st = gsv_checkpoint_open(&c->weights[i], c->dir, folder_of(c, i), error);
+        st = gsv_checkpoint_open(&c->weights[i], c->dir, c->folders[i], error);
         if (st == GPUSERVE_OK)
             st = gsv_checkpoint_bytes(&c->weights[i], &bytes, error);
         c->total += bytes;
@@ -122,8 +136,8 @@ static int32_t count(void *user, uint64_t bytes)
     return c->options.progress(c->options.progress_user, GPUSERVE_STAGE_CONVERT, c->done, c->total);
 }
 
-/* Weights 0 are the transformer's, the others those of Dense modules, which work on the final
- * vectors: they are never int8. */
+/* Weights 0 are the transformer's, the others those of other modules, which work on the
+ * final vectors: they are never int8. */
 static enum gsv_tensor_type type_of(const struct conversion *c, int32_t i)
 {
     switch (c->options.dtype) {
@@ -143,7 +157,7 @@ static gpuserve_status write_weights(struct conversion *c, gpuserve_error *error
     struct gsv_write_facts facts = { 0 };
     gpuserve_status st = GPUSERVE_OK;
 
-    for (int32_t i = 0; i <= c->modules.n_dense && st == GPUSERVE_OK; i++) {
+    for (int32_t i = 0; i < c->n_folders && st == GPUSERVE_OK; i++) {
         const struct gsv_write_options options = { .type = type_of(c, i),
                                                    .max_file_bytes = c->options.max_file_bytes,
                                                    .progress = count,
@@ -151,10 +165,10 @@ static gpuserve_status write_weights(struct conversion *c, gpuserve_error *error
         char shown[GSV_FILE_NAME_BYTES];
         int fd = -1;
 
-        snprintf(shown, sizeof(shown), "%s/%s", c->output.path, folder_of(c, i));
-        st = gsv_output_folder(&c->output, folder_of(c, i), &fd, error);
+        snprintf(shown, sizeof(shown), "%s/%s", c->output.path, c->folders[i]);
+        st = gsv_output_folder(&c->output, c->folders[i], &fd, error);
         if (st == GPUSERVE_OK)
-            st = gsv_checkpoint_write(&c->weights[i], fd, *folder_of(c, i) ? shown : c->output.path,
+            st = gsv_checkpoint_write(&c->weights[i], fd, *c->folders[i] ? shown : c->output.path,
                                       &options, &facts, error);
         if (fd >= 0)
             close(fd);

@@ -67,6 +67,8 @@ static gpuserve_status run_tasks(bool *overflows, const struct gsv_plan *plan,
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_CLASSIFY, output, error);
     if (st == GPUSERVE_OK && facts->labels_tokens)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_LABELS, output, error);
+    if (st == GPUSERVE_OK && facts->is_by_token)
+        st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_VECTORS, output, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_SPARSE, output, error);
     return st;

@@ -74,6 +74,15 @@ static json_t *adapters_of(const struct gsv_spec_facts *facts)
     return array;
 }
 
+static json_t *routes_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (int32_t i = 0; i < facts->n_routes && array; i++)
+        array = append(array, json_string(facts->routes[i]));
+    return array;
+}
+
 static json_t *tasks_of(const struct gsv_spec_facts *facts)
 {
     json_t *array = json_array();
@@ -127,6 +136,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "max_positions", facts->max_positions);
     gsv_json_add_number(&json, "vocab_size", facts->vocab_size);
     gsv_json_add_number(&json, "hidden_size", facts->hidden_size);
+    gsv_json_add_number(&json, "token_dim", facts->token_dim);
     gsv_json_add_number(&json, "layers", facts->n_layers);
     gsv_json_add_number(&json, "heads", facts->n_heads);
     gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);
@@ -137,6 +147,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_value(&json, "adapters", adapters_of(facts));
     gsv_json_add_string(&json, "default_prompt", plan->default_prompt_name);
     gsv_json_add_string(&json, "default_prompt_text", plan->default_prompt);
+    gsv_json_add_value(&json, "routes", routes_of(facts));
     gsv_json_add_value(&json, "labels", labels_of(facts));
     gsv_json_add_string(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
     gsv_json_add_string(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));

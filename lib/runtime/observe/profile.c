@@ -193,7 +193,9 @@ static gpuserve_status run_batch(struct gsv_profile *profile, double *ns, gpuser
     const struct gsv_run run = {
         .task = embeds                 ? GPUSERVE_TASK_EMBED
                 : facts->labels_tokens ? GPUSERVE_TASK_TOKEN_LABELS
-                                       : GPUSERVE_TASK_CLASSIFY,
+                : facts->n_labels > 0  ? GPUSERVE_TASK_CLASSIFY
+                : facts->is_sparse     ? GPUSERVE_TASK_SPARSE
+                                       : GPUSERVE_TASK_TOKEN_VECTORS,
         .dimensions = facts->dim,
         .normalize = facts->normalize,
         .score = facts->score ? (uint32_t)facts->score : GPUSERVE_SCORE_RAW,

@@ -122,6 +122,19 @@ static gpuserve_status choose_max_tokens(struct gsv_plan *plan, uint32_t wanted,
     return GPUSERVE_OK;
 }
 
+static gpuserve_status load_tokenizer(struct gsv_plan *plan, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const struct gsv_tokenizer_settings settings = {
+        .folder = facts->folder,
+        .do_lower_case = facts->do_lower_case,
+        .no_special = facts->no_special,
+        .skips_unknown = facts->skips_unknown,
+    };
+
+    return gsv_tokenizer_load(&plan->tokenizer, plan->dir, &settings, error);
+}
+
 gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
@@ -136,10 +149,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
         st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);
     if (st == GPUSERVE_OK) {
         plan->facts = gsv_spec_facts(plan->spec);
-        st = gsv_tokenizer_load(
-            &plan->tokenizer, plan->dir,
-            &(struct gsv_tokenizer_settings){ plan->facts->folder, plan->facts->do_lower_case },
-            error);
+        st = load_tokenizer(plan, error);
     }
     if (st == GPUSERVE_OK)
         st = check_tokenizer(plan, error);
@@ -209,9 +219,9 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
     const size_t dense =
         (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
     const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
-    const size_t hidden = (size_t)facts->hidden_size;
+    const size_t vector = (size_t)facts->token_dim;
     const size_t columns =
-        facts->labels_tokens && facts->n_labels > hidden ? facts->n_labels : hidden;
+        facts->labels_tokens && facts->n_labels > vector ? facts->n_labels : vector;
     const size_t tokens = (size_t)plan->narrow.max_tokens * columns;
 
     return rows > tokens ? rows : tokens;

@@ -1,5 +1,6 @@
 /*
- * prompt.c - chooses the prompt before a job's texts: by text, by name, or the default.
+ * prompt.c - chooses the prompt before a job's texts: by text, by name, or the default; and the
+ * route of the same name.
  *
  * A job's own prompt or prompt name comes before the plan's default. Jobs of token ids have no
  * prompt. A prompt name also chooses the adapter of that name; token ids have the adapter of the
@@ -44,6 +45,16 @@ static const struct gsv_prompt *find(const struct gsv_spec_facts *facts, const c
     return NULL;
 }
 
+/* The index of a route; -1 if the model has none of this name. */
+static int32_t find_route(const struct gsv_spec_facts *facts, const char *name)
+{
+    for (int32_t i = 0; i < facts->n_routes; i++) {
+        if (strcmp(facts->routes[i], name) == 0)
+            return i;
+    }
+    return -1;
+}
+
 static gpuserve_status choose_text(struct gsv_plan *plan, const char *text, gpuserve_error *error)
 {
     const size_t size = strlen(text);
@@ -75,11 +86,12 @@ gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_op
     if (!name)
         return GPUSERVE_OK;
     prompt = find(plan->facts, name);
-    if (!prompt)
+    if (!prompt && find_route(plan->facts, name) < 0)
         return gsv_fail_in(error, fail_unknown(plan->facts, name, error), "default_prompt_name");
-    plan->default_prompt = prompt->text;
-    plan->default_prompt_name = prompt->name;
-    plan->default_adapter = prompt->adapter;
+    plan->default_prompt = prompt ? prompt->text : NULL;
+    plan->default_prompt_name =
+        prompt ? prompt->name : plan->facts->routes[find_route(plan->facts, name)];
+    plan->default_adapter = prompt ? prompt->adapter : 0;
     return GPUSERVE_OK;
 }
 
@@ -95,9 +107,28 @@ gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *j
     if (job->ids || !job->prompt_name)
         return GPUSERVE_OK;
     named = find(plan->facts, job->prompt_name);
-    if (!named)
+    if (!named && find_route(plan->facts, job->prompt_name) < 0)
         return fail_unknown(plan->facts, job->prompt_name, error);
-    *prompt = named->text;
-    *adapter = named->adapter;
+    *prompt = named ? named->text : NULL;
+    *adapter = named ? named->adapter : 0;
     return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *job, int32_t *route,
+                             gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const char *name = job->prompt_name;
+
+    if (!name && !job->prompt && !job->ids)
+        name = plan->default_prompt_name;
+    *route = name ? find_route(facts, name) : -1;
+    if (*route < 0)
+        *route = facts->n_routes > 0 ? facts->default_route : 0;
+    if (*route >= 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_INVALID,
+             "the model has %d routes and no default: the job names none", facts->n_routes);
+    return gsv_hint(error, GPUSERVE_E_INVALID, "name a route as prompt_name, such as \"%.64s\"",
+                    facts->routes[0]);
 }

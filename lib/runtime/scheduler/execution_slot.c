@@ -126,6 +126,7 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
                                  .dimensions = batch->key.dimensions,
                                  .normalize = batch->key.normalize,
                                  .score = batch->key.score,
+                                 .route = batch->key.route,
                                  .skip = batch->key.skip,
                                  .adapter = batch->key.adapter,
                                  .output = slot->output };

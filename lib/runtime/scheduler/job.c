@@ -111,6 +111,7 @@ static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model makes no embeddings, it only %s",
                         facts->labels_tokens  ? "labels tokens"
                         : facts->n_labels > 0 ? "classifies"
+                        : facts->is_by_token  ? "makes token vectors"
                                               : "makes sparse vectors");
     if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model is not a token classifier");
@@ -284,6 +285,8 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         return st;
     make_key(model->plan.facts, job, size);
     st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_route_of(&model->plan, job, &size->key.route, error);
     if (st != GPUSERVE_OK)
         return st;
     /* The number of rows by token is known after tokenization. */

@@ -33,14 +33,16 @@ struct gsv_batch_key {
     int32_t dimensions;
     bool normalize;
     uint32_t score;
-    int32_t skip;    /* leading prompt tokens that pooling leaves out */
+    int32_t route;   /* as in gsv_run */
     int32_t adapter; /* as in gsv_run */
+    int32_t skip;    /* leading prompt tokens that pooling leaves out */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
-           a->score == b->score && a->skip == b->skip && a->adapter == b->adapter;
+           a->score == b->score && a->route == b->route && a->skip == b->skip &&
+           a->adapter == b->adapter;
 }
 
 /* Queue capacity that a request reserves. */

@@ -103,9 +103,13 @@ static gpuserve_status join_prompt(struct gsv_encoder *encoder, const char *prom
 }
 
 static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
-                              struct chunk_capacity *capacity, const struct gsv_encoding *from,
+                              struct chunk_capacity *capacity, const struct gsv_encoding *text,
                               struct gsv_item *item, gpuserve_error *error)
 {
+    int32_t empty_id = model->plan.facts->empty_id;
+    uint8_t empty_type = 0;
+    struct gsv_encoding empty = { .ids = &empty_id, .type_ids = &empty_type, .n = 1 };
+    const struct gsv_encoding *from = text->n == 0 && empty_id > 0 ? &empty : text;
     const size_t needed = chunk->n_tokens + from->n;
 
     if (from->n == 0)

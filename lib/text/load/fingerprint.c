@@ -182,4 +182,6 @@ void gsv_tokenizer_digest(const struct gsv_tokenizer *t,
     add_template(&d, &t->post.pair);
     add_number(&d, t->truncate_left);
     add_number(&d, t->lowers);
+    if (t->skips_unknown) /* of few models; the digests of others stay equal */
+        add_number(&d, t->skips_unknown);
 }

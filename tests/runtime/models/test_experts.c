@@ -66,7 +66,8 @@ Test(experts, int8_is_refused)
     gpuserve_model *model = NULL;
 
     cr_expect_eq(open_model(&model, GPUSERVE_DTYPE_INT8, &error), GPUSERVE_E_UNSUPPORTED);
-    cr_expect_not_null(strstr(error.message, "a model with a mixture of experts does not compute in int8"), "%s",
-                       error.message);
+    cr_expect_not_null(
+        strstr(error.message, "a model with a mixture of experts does not compute in int8"), "%s",
+        error.message);
     cr_expect_null(model);
 }
