@@ -188,6 +188,9 @@ static const struct scenario scenarios[] = {
     { "models/deberta-v3", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/ernie", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/qwen3", NULL, GPUSERVE_DTYPE_INT8, false },
+    { "models/jina-v3-hub-lora", NULL, GPUSERVE_DTYPE_INT8, true },
+    { "models/nomic-moe-hub", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/deberta-v2-conv", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
