@@ -90,6 +90,7 @@ static struct gsv_emu_counters counters(void)
 struct bounds {
     uint32_t dtype;
     double cosine, largest;
+    int32_t adapter; /* as in gsv_run */
 };
 
 /* Unnormalized means are several times larger than components of a unit vector, so is `largest`. */
@@ -102,10 +103,13 @@ static void check_vectors(const char *path, const char *reference, const char *t
     size_t count;
     double *want = read_reference(test_data(reference), tensor, &count);
     struct difference d;
+    struct gsv_run run;
     float *got;
 
     load_model(&model, path, &options);
-    got = run_all(&model, &texts, embed_run(&model));
+    run = embed_run(&model);
+    run.adapter = b->adapter;
+    got = run_all(&model, &texts, run);
     d = compare_rows(got, want, texts.n, (size_t)gsv_spec_facts(model.spec)->dim);
     cr_expect(d.min_cosine >= b->cosine, "%s, dtype %u: cosine %.9f", path, b->dtype, d.min_cosine);
     cr_expect(d.largest <= b->largest, "%s, dtype %u: difference %g", path, b->dtype, d.largest);
@@ -146,10 +150,30 @@ Test(cuda_backend, families_equal_transformers)
         { GPUSERVE_DTYPE_BFLOAT16, 0.995, 1.0 },
     };
     static const char *const names[] = {
-        "albert-groups", "electra",    "ernie",        "megatron-bert", "rembert",
-        "deberta",       "deberta-v3", "modernbert",   "eurobert",      "nomic-bert",
-        "gte-hub-ntk",   "jina-v3",    "umt5-encoder", "clip-text",     "t5-encoder-gated",
-        "qwen3",         "mistral",    "llama-yarn",   "gemma2",        "gemma3-bidirectional",
+        "albert-groups",
+        "electra",
+        "ernie",
+        "megatron-bert",
+        "rembert",
+        "deberta",
+        "deberta-v3",
+        "modernbert",
+        "eurobert",
+        "nomic-bert",
+        "gte-hub-ntk",
+        "jina-v3",
+        "umt5-encoder",
+        "clip-text",
+        "t5-encoder-gated",
+        "qwen3",
+        "mistral",
+        "llama-yarn",
+        "gemma2",
+        "gemma3-bidirectional",
+        "jina-v2-hub",
+        "jina-v3-hub-lora",
+        "nomic-moe-hub",
+        "deberta-v2-conv",
     };
     char path[1024], reference[256];
 
@@ -160,6 +184,22 @@ Test(cuda_backend, families_equal_transformers)
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
             check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
     }
+}
+
+Test(cuda_backend, adapters_equal_transformers)
+{
+    static const struct bounds bounds[] = {
+        { GPUSERVE_DTYPE_FLOAT32, 0.9999999, 1e-4, 5 },
+        { GPUSERVE_DTYPE_FLOAT16, 0.9995, 1.0, 5 },
+        { GPUSERVE_DTYPE_BFLOAT16, 0.995, 1.0, 5 },
+        { GPUSERVE_DTYPE_INT8, 0.99, 1.0, 5 },
+    };
+    char path[1024];
+
+    snprintf(path, sizeof(path), "%s", test_data("models/jina-v3-hub-lora"));
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        check_vectors(path, "models/jina-v3-hub-lora/reference.safetensors",
+                      "embedding_text-matching_f64", 4, &bounds[i]);
 }
 
 /* One row per token of texts with special tokens anywhere; pad tokens have special positions. */
