@@ -3,7 +3,8 @@ import re
 
 import torch
 import transformers as tf
-from reference import LENGTHS, POOLINGS, TINY, compute, heads_of, in_double, randomize, rename, texts, with_pads, write_reference
+from reference import (LENGTHS, POOLINGS, TINY, compute, heads_of, in_double, randomize, read_json, rename, texts,
+                       with_pads, write_json, write_pooling, write_reference)
 from encoders import ONE, ROBERTA, all_heads
 
 
@@ -192,6 +193,10 @@ def jina_lora(maker):
             columns["hidden_f64"] = torch.cat([h[0] for h in hidden])
         columns[f"embedding{end}_f64"] = torch.cat([POOLINGS["mean"](h) for h in hidden])
     write_reference(folder, sentences, columns)
+    write_pooling(folder, config.hidden_size, "mean", normalize=True)
+    modules = read_json(f"{folder}/modules.json")
+    modules[0] = {"idx": 0, "name": "transformer", "path": "", "type": "custom_st.Transformer", "kwargs": ["task"]}  # theirs
+    write_json(f"{folder}/modules.json", modules)
 
 
 def flash_reranker(folder):
