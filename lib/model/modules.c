@@ -24,7 +24,6 @@
 #include <string.h>
 
 #define MAX_PROMPTS 1000
-#define N_PREFIXES 2
 #define MAX_TOKENS (1 << 20)
 
 /* -------------------------------------------------------------------------------------- pooling */
@@ -231,10 +230,11 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
         return gsv_fail(r->error, GPUSERVE_E_FORMAT, "%s/modules.json: a module has no \"type\"",
                         gsv_dir_path(r->dir));
     name = gsv_class_name(type);
+    if (strcmp(type, "custom_st.Transformer") == 0) /* Jina: chooses the adapter of a text */
+        return add_transformer(r->modules, r->dir, folder, r->error);
     folder = strcmp(folder, ".") == 0 ? "" : folder;
     is_pylate = strncmp(type, "pylate.", 7) == 0;
-    is_ours = is_pylate || strncmp(type, "sentence_transformers.", 22) == 0 ||
-              strcmp(type, "custom_st.Transformer") == 0; /* Jina: chooses the adapter of a text */
+    is_ours = is_pylate || strncmp(type, "sentence_transformers.", 22) == 0;
     if (is_ours)
         st = add_encoder_module(r, name, folder, &known);
     if (st == GPUSERVE_OK && !known && is_ours)
@@ -366,15 +366,37 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
 
 /* -------------------------------------------------------------------------------------- prompts */
 
+static struct gsv_prompt *find_prompt(const struct gsv_modules *modules, const char *name)
+{
+    for (size_t i = 0; i < modules->n_prompts; i++)
+        if (strcmp(modules->prompts[i].name, name) == 0)
+            return &modules->prompts[i];
+    return NULL;
+}
+
+static gpuserve_status add_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  const char *name, const char *text, size_t size,
+                                  gpuserve_error *error)
+{
+    struct gsv_prompt *more =
+        realloc(modules->prompts, (modules->n_prompts + 1) * sizeof(*modules->prompts));
+    struct gsv_prompt *prompt;
+
+    if (!more)
+        return gsv_modules_nomem(dir, error);
+    modules->prompts = more;
+    prompt = &more[modules->n_prompts++];
+    memset(prompt, 0, sizeof(*prompt));
+    prompt->name = gsv_copy_text(name, strlen(name));
+    prompt->text = gsv_copy_text(text, size);
+    return prompt->name && prompt->text ? GPUSERVE_OK : gsv_modules_nomem(dir, error);
+}
+
 static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                    const struct gsv_json_value *prompts, gpuserve_error *error)
 {
-    const size_t n = prompts && gsv_json_is(prompts, GSV_JSON_OBJECT) ? prompts->n : 0;
+    gpuserve_status st = GPUSERVE_OK;
 
-    if (n <= MAX_PROMPTS)
-        modules->prompts = gsv_alloc_array(n + N_PREFIXES, sizeof(*modules->prompts));
-    if (n <= MAX_PROMPTS && !modules->prompts)
-        return gsv_modules_nomem(dir, error);
     if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
         return GPUSERVE_OK;
     if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
@@ -382,21 +404,16 @@ static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv
             error, GPUSERVE_E_FORMAT,
             "%s/config_sentence_transformers.json: prompts is not an object with at most %d fields",
             gsv_dir_path(dir), MAX_PROMPTS);
-    for (size_t i = 0; i < prompts->n; i++) {
+    for (size_t i = 0; i < prompts->n && st == GPUSERVE_OK; i++) {
         const struct gsv_json_value *text = prompts->is.fields[i];
-        struct gsv_prompt *prompt = &modules->prompts[modules->n_prompts];
 
         if (!gsv_json_is(text, GSV_JSON_STRING))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
                             "%s/config_sentence_transformers.json: prompt '%.64s' is not a string",
                             gsv_dir_path(dir), text->key);
-        modules->n_prompts++;
-        prompt->name = gsv_copy_text(text->key, strlen(text->key));
-        prompt->text = gsv_copy_text(gsv_json_get_string(text), text->n);
-        if (!prompt->name || !prompt->text)
-            return gsv_modules_nomem(dir, error);
+        st = add_prompt(modules, dir, text->key, gsv_json_get_string(text), text->n, error);
     }
-    return GPUSERVE_OK;
+    return st;
 }
 
 static char *join_text(const char *a, const char *b)
@@ -412,37 +429,36 @@ static char *join_text(const char *a, const char *b)
 }
 
 /* PyLate names the prefixes of queries and documents by other keys; they precede the prompts. */
-static gpuserve_status add_prefixes(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                    const struct gsv_json_value *json, gpuserve_error *error)
+static gpuserve_status add_prefix(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                  const struct gsv_json_value *prefix, const char *name,
+                                  gpuserve_error *error)
 {
-    static const struct {
-        const char *key, *prompt;
-    } prefixes[N_PREFIXES] = { { "query_prefix", "query" }, { "document_prefix", "document" } };
+    const char *text = gsv_json_get_string(prefix);
+    struct gsv_prompt *prompt = find_prompt(modules, name);
+    char *joined;
 
-    for (size_t i = 0; i < N_PREFIXES; i++) {
-        const struct gsv_json_value *prefix = gsv_json_member(json, prefixes[i].key);
-        const char *text = gsv_json_get_string(prefix);
-        struct gsv_prompt *prompt = modules->prompts;
-        char *joined;
-
-        if (!text)
-            continue;
-        while (prompt < modules->prompts + modules->n_prompts &&
-               strcmp(prompt->name, prefixes[i].prompt) != 0)
-            prompt++;
-        if (prompt == modules->prompts + modules->n_prompts) {
-            prompt->name = gsv_copy_text(prefixes[i].prompt, strlen(prefixes[i].prompt));
-            modules->n_prompts++;
-        } else if (prompt->text && strncmp(prompt->text, text, prefix->n) == 0) {
-            continue;
-        }
-        joined = join_text(text, prompt->text ? prompt->text : "");
-        free(prompt->text);
-        prompt->text = joined;
-        if (!prompt->name || !prompt->text)
-            return gsv_modules_nomem(dir, error);
-    }
+    if (!text || (prompt && strncmp(prompt->text, text, prefix->n) == 0))
+        return GPUSERVE_OK;
+    if (!prompt)
+        return add_prompt(modules, dir, name, text, prefix->n, error);
+    joined = join_text(text, prompt->text);
+    if (!joined)
+        return gsv_modules_nomem(dir, error);
+    free(prompt->text);
+    prompt->text = joined;
     return GPUSERVE_OK;
+}
+
+/* A text names its route as it names a prompt, so each route is a prompt. */
+static gpuserve_status add_route_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                         gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (int32_t i = 0; i < modules->n_routes && st == GPUSERVE_OK; i++)
+        if (!find_prompt(modules, modules->routes[i]))
+            st = add_prompt(modules, dir, modules->routes[i], "", 0, error);
+    return st;
 }
 
 static gpuserve_status set_default_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -454,9 +470,8 @@ static gpuserve_status set_default_prompt(struct gsv_modules *modules, const str
 
     if (st != GPUSERVE_OK || !name)
         return st;
-    for (size_t i = 0; i < modules->n_prompts; i++)
-        if (strcmp(modules->prompts[i].name, name) == 0)
-            modules->default_prompt = modules->prompts[i].name;
+    if (find_prompt(modules, name))
+        modules->default_prompt = find_prompt(modules, name)->name;
     if (!modules->default_prompt)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s/config_sentence_transformers.json: default_prompt_name '%.64s' is not "
@@ -476,7 +491,9 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
         return st;
     st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
     if (st == GPUSERVE_OK)
-        st = add_prefixes(modules, dir, json, error);
+        st = add_prefix(modules, dir, gsv_json_member(json, "query_prefix"), "query", error);
+    if (st == GPUSERVE_OK)
+        st = add_prefix(modules, dir, gsv_json_member(json, "document_prefix"), "document", error);
     if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
     gsv_json_free(&json);
@@ -544,7 +561,9 @@ static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_
 
     if (st == GPUSERVE_OK && !modules->is_static) /* only tokenizer.json is read for these */
         st = read_limit(modules, dir, error);
-    return st == GPUSERVE_OK ? read_prompts(modules, dir, error) : st;
+    if (st == GPUSERVE_OK)
+        st = read_prompts(modules, dir, error);
+    return st == GPUSERVE_OK ? add_route_prompts(modules, dir, error) : st;
 }
 
 gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,

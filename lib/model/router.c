@@ -60,6 +60,9 @@ static gpuserve_status add_route(const struct gsv_module_reader *r, const char *
     const int32_t route = modules->n_routes;
     gpuserve_status st = GPUSERVE_OK;
 
+    if (!gsv_json_is(list, GSV_JSON_ARRAY))
+        return gsv_fail(r->error, GPUSERVE_E_FORMAT,
+                        ROUTER ": route '%.64s' is not a list of modules", list->key);
     if (route == GSV_MAX_ROUTES)
         return gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED, ROUTER ": more than %d routes",
                         GSV_MAX_ROUTES);

@@ -113,7 +113,10 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->n_adapters = config->adapters.n;
     facts->no_int8 = config->experts.n > 0            ? "mixture of experts"
                      : config->convolution.kernel > 0 ? "convolution"
-                                                      : NULL;
+                     : config->n_layers == 0          ? "table of static embeddings"
+                     : modules->layer_weights.folder && config->outputs_layers
+                         ? "module WeightedLayerPooling"
+                         : NULL;
 }
 
 /* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json
@@ -320,10 +323,10 @@ static void set_count_facts(struct gsv_spec *spec)
         const bool is_counted = spec->is_decoder_tied && i >= (size_t)spec->first_decoder;
 
         for (int32_t part = 0; part < 3; part++) {
-            const bool is_index = spec->items[i].kind == GSV_ITEM_MAPPED_TABLE && part == 1;
-            const bool is_sum = spec->items[i].kind == GSV_ITEM_SUM_TABLE && part == 0;
+            const bool is_factor = part == 0 && spec->items[i].kind == GSV_ITEM_SUM_TABLE;
+            const bool is_index = part == 1 && spec->items[i].kind == GSV_ITEM_MAPPED_TABLE;
 
-            if (!is_counted && !is_index && !is_sum)
+            if (!is_counted && !is_factor && !is_index)
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
         }

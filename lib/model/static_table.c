@@ -186,7 +186,8 @@ gpuserve_status gsv_static_collect(struct gsv_spec *spec, gpuserve_error *error)
     gpuserve_status st = find_tables(spec, &tables, error);
     const bool is_mapped = st == GPUSERVE_OK && (tables.mapping.count || tables.weights.count);
 
-    spec->position = spec->type = spec->projection = spec->relative = spec->position_index = -1;
+    spec->convolution = spec->position = spec->type = spec->projection = spec->relative =
+        spec->position_index = -1;
     spec->rotary[0] = spec->rotary[1] = -1;
     spec->embedding_norm = spec->final_norm = (struct gsv_norm_items){ -1, -1 };
     spec->word = (int32_t)spec->n_items;

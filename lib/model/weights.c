@@ -347,9 +347,6 @@ gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
     gpuserve_status st;
 
     *out = NULL;
-    if (options->dtype == GPUSERVE_DTYPE_INT8 && (spec->config.n_layers == 0 || spec->mix >= 0))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "int8 is not supported for models %s",
-                        spec->mix >= 0 ? "with WeightedLayerPooling" : "without layers");
     net = gsv_alloc_array(1, sizeof(*net));
     if (!net)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");

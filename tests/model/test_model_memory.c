@@ -192,6 +192,9 @@ static const struct scenario scenarios[] = {
     { "models/nomic-moe-hub", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/deberta-v2-conv", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/st-router-dense", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/st-weighted-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/model2vec-mapping", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
 Test(model_memory, each_allocation_may_fail_once)

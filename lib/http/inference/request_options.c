@@ -162,8 +162,10 @@ bool gsv_require_embedder(struct gsv_exchange *exchange)
 {
     return exchange->served->can_embed ||
            gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
-                      "model \"%s\" makes no embeddings: it is a classifier",
-                      exchange->served->name);
+                      "model \"%s\" makes no embeddings: it %s", exchange->served->name,
+                      exchange->served->n_labels > 0 || exchange->served->n_token_labels > 0
+                          ? "is a classifier"
+                          : "makes token vectors or sparse vectors");
 }
 
 bool gsv_require_classifier(struct gsv_exchange *exchange)

@@ -107,14 +107,10 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
 
 static const char *prompt_named(const struct gsv_spec_facts *facts, const char *const names[])
 {
-    for (; *names; names++) {
+    for (; *names; names++)
         for (size_t i = 0; i < facts->n_prompts; i++)
             if (strcmp(facts->prompts[i].name, *names) == 0)
                 return facts->prompts[i].name;
-        for (int32_t i = 0; i < facts->n_routes; i++)
-            if (strcmp(facts->routes[i], *names) == 0)
-                return facts->routes[i];
-    }
     return NULL;
 }
 

@@ -86,12 +86,11 @@ gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_op
     if (!name)
         return GPUSERVE_OK;
     prompt = find(plan->facts, name);
-    if (!prompt && find_route(plan->facts, name) < 0)
+    if (!prompt)
         return gsv_fail_in(error, fail_unknown(plan->facts, name, error), "default_prompt_name");
-    plan->default_prompt = prompt ? prompt->text : NULL;
-    plan->default_prompt_name =
-        prompt ? prompt->name : plan->facts->routes[find_route(plan->facts, name)];
-    plan->default_adapter = prompt ? prompt->adapter : 0;
+    plan->default_prompt = prompt->text;
+    plan->default_prompt_name = prompt->name;
+    plan->default_adapter = prompt->adapter;
     return GPUSERVE_OK;
 }
 
@@ -107,10 +106,10 @@ gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *j
     if (job->ids || !job->prompt_name)
         return GPUSERVE_OK;
     named = find(plan->facts, job->prompt_name);
-    if (!named && find_route(plan->facts, job->prompt_name) < 0)
+    if (!named)
         return fail_unknown(plan->facts, job->prompt_name, error);
-    *prompt = named ? named->text : NULL;
-    *adapter = named ? named->adapter : 0;
+    *prompt = named->text;
+    *adapter = named->adapter;
     return GPUSERVE_OK;
 }
 

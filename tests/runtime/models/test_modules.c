@@ -112,6 +112,14 @@ ParameterizedTest(struct chain *chain, modules, chains_equal_sentence_transforme
 
 /* -------------------------------------------------------------------------------------- routes */
 
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    write_file(path, text, strlen(text));
+}
+
 static void expect_default_route(const char *name, const char *route)
 {
     gpuserve_model *model = open_path(path_of(name), 0);
@@ -135,6 +143,36 @@ Test(modules, a_text_without_a_route_takes_the_default)
 {
     expect_default_route("st-router-dense", "document");
     expect_default_route("st-asym", "query"); /* the first one */
+}
+
+/* Routes are prompts, also in directories without prompts. */
+Test(modules, a_route_is_named_as_a_prompt)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_spec *spec = NULL;
+    struct gsv_dir *dir = NULL;
+    char folder[] = "/tmp/gsv-route-XXXXXX", path[64];
+    gpuserve_status st;
+
+    cr_assert(mkdtemp(folder));
+    each_file(path_of("st-layer-norm"), folder);
+    snprintf(path, sizeof(path), "%s/config_sentence_transformers.json", folder);
+    cr_assert_eq(remove(path), 0);
+    write_text(folder, "router_config.json",
+               "{\"structure\": {\"query\": [], \"document\": []}, \"types\": {}}");
+    write_text(folder, "modules.json",
+               "[{\"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"},"
+               " {\"path\": \"1_Pooling\", \"type\": \"sentence_transformers.models.Pooling\"},"
+               " {\"path\": \"\", \"type\": \"sentence_transformers.models.Router\"}]");
+    cr_assert_eq(gsv_dir_open(&dir, folder, &error), GPUSERVE_OK);
+    st = gsv_spec_load(&spec, dir, NULL, 0, &error);
+    cr_assert_eq(st, GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_spec_facts(spec)->n_prompts, 2);
+    cr_expect_str_eq(gsv_spec_facts(spec)->prompts[0].name, "query");
+    cr_expect_str_eq(gsv_spec_facts(spec)->prompts[1].text, "");
+    gsv_spec_free(&spec);
+    gsv_dir_close(&dir);
+    each_file(folder, NULL);
 }
 
 Test(modules, routes_with_encoders_are_refused_by_name)
@@ -201,7 +239,7 @@ Test(modules, int8_is_refused_for_models_without_layers)
     options.dtype = GPUSERVE_DTYPE_INT8;
     cr_expect_eq(gpuserve_model_open(&model, NULL, path_of("st-static"), &options, &error),
                  GPUSERVE_E_UNSUPPORTED);
-    cr_expect(strstr(error.message, "without layers"), "%s", error.message);
+    cr_expect(strstr(error.message, "table of static embeddings"), "%s", error.message);
 }
 
 /* -------------------------------------------------------------------------------- token vectors */
@@ -257,14 +295,6 @@ static void expect_documents(const char *path)
 Test(modules, token_vectors_of_late_interaction)
 {
     expect_documents(path_of("st-multi-vector"));
-}
-
-static void write_text(const char *folder, const char *name, const char *text)
-{
-    char path[128];
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    write_file(path, text, strlen(text));
 }
 
 /* PyLate lists the projection only, without names of its rows, and calls the prompts prefixes. */
