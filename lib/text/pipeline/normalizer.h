@@ -30,7 +30,8 @@ enum gsv_normal_kind {
     GSV_NORMAL_STRIP,       /* drop white space at one or both ends */
     GSV_NORMAL_REPLACE,     /* replace a text by another */
     GSV_NORMAL_REPLACE_RUN, /* replace a text, and repetitions of its last character, by another */
-    GSV_NORMAL_PREPEND,     /* put a text before a non-empty text */
+    GSV_NORMAL_REPLACE_SPACE, /* replace runs of white space by another text */
+    GSV_NORMAL_PREPEND,       /* put a text before a non-empty text */
     GSV_NORMAL_NMT, /* SentencePiece's nmt rules: drop some control characters; white space becomes
                        ' ' */
     GSV_NORMAL_CHARSMAP, /* SentencePiece's precompiled charsmap */
@@ -40,7 +41,9 @@ struct gsv_normal_step {
     enum gsv_normal_kind kind;
     bool left, right;         /* STRIP */
     struct gsv_chars pattern; /* REPLACE and REPLACE_RUN; never empty */
-    struct gsv_chars content; /* REPLACE, REPLACE_RUN and PREPEND */
+    size_t least;             /* REPLACE_SPACE: shorter runs stay; at least 1 */
+    bool lines; /* REPLACE_SPACE: a single line feed, carriage return or tab is replaced too */
+    struct gsv_chars content; /* all REPLACE steps and PREPEND */
     struct gsv_charsmap *charsmap;
 };
 
