@@ -223,6 +223,41 @@ static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
+static gpuserve_status parse_logit_score(struct gsv_modules *modules,
+                                         const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const char *input = "causal_logits";
+    int64_t yes = -1, no = -1;
+    gpuserve_status st = gsv_json_string(json, "module_input_name", "LogitScore", &input, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_need(json, "true_token_id", GSV_JSON_INT, "LogitScore", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "true_token_id", "LogitScore", 0, INT32_MAX, &yes, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "false_token_id", "LogitScore", 0, INT32_MAX, &no, error);
+    if (st == GPUSERVE_OK && strcmp(input, "causal_logits") != 0)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "LogitScore: module_input_name '%.64s' is not supported", input);
+    modules->scores_answers = true;
+    modules->yes = (int32_t)yes;
+    modules->no = (int32_t)no;
+    return st;
+}
+
+static gpuserve_status add_logit_score(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                       const char *folder, gpuserve_error *error)
+{
+    struct gsv_json_value *json;
+    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = parse_logit_score(modules, json, error);
+    gsv_json_free(&json);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
+}
+
 static gpuserve_status add_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  const char *folder, gpuserve_error *error)
 {
@@ -285,6 +320,8 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
             return add_pooling(modules, dir, folder, error);
         if (strcmp(name, "SpladePooling") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
             return add_splade(modules, dir, folder, error);
+        if (strcmp(name, "LogitScore") == 0 && modules->n_poolings == 0 && !modules->is_sparse)
+            return add_logit_score(modules, dir, folder, error);
         if (strcmp(name, "Dense") == 0 && modules->n_poolings > 0)
             return add_dense(modules, dir, folder, error);
         if (strcmp(name, "Normalize") == 0 && modules->n_poolings > 0) {
@@ -300,7 +337,7 @@ static gpuserve_status add_module(struct gsv_modules *modules, const struct gsv_
     return gsv_hint(
         error, st,
         "supported: Transformer, Pooling, then Dense, Dropout and Normalize; MLMTransformer "
-        "and SpladePooling");
+        "and SpladePooling; Transformer and LogitScore");
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -313,8 +350,11 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
                         gsv_dir_path(dir), gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
         st = add_module(modules, dir, gsv_json_at(chain, i), error);
-    if (modules->is_sparse) { /* sparse models can still return dense vectors, by mean pooling */
-        modules->poolings[0] = GPUSERVE_POOL_MEAN;
+    /* A cross-encoder has a Transformer alone, like a directory without modules.json. */
+    modules->is_alone = gsv_json_count(chain) == 1 && modules->transformer;
+    modules->present = !modules->is_alone;
+    if (modules->is_sparse || modules->scores_answers || modules->is_alone) {
+        modules->poolings[0] = GPUSERVE_POOL_MEAN; /* of dense vectors, which they can return too */
         modules->n_poolings = 1;
     }
     if (st == GPUSERVE_OK && (!modules->transformer || modules->n_poolings == 0))
@@ -322,7 +362,6 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
             error, GPUSERVE_E_UNSUPPORTED,
             "%s/modules.json: the %s module is missing; only Transformer models are supported",
             gsv_dir_path(dir), modules->transformer ? "Pooling" : "Transformer");
-    modules->present = true;
     return st;
 }
 
@@ -464,6 +503,24 @@ static gpuserve_status set_default_prompt(struct gsv_modules *modules, const str
     return GPUSERVE_OK;
 }
 
+/* The activation of a cross-encoder, the name of a Python class. */
+static gpuserve_status read_activation(struct gsv_modules *modules,
+                                       const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const char *type = "", *activation = "";
+    gpuserve_status st =
+        gsv_json_string(json, "model_type", "config_sentence_transformers.json", &type, error);
+
+    if (st == GPUSERVE_OK && strcmp(type, "CrossEncoder") == 0)
+        st = gsv_json_string(json, "activation_fn", "config_sentence_transformers.json",
+                             &activation, error);
+    if (strcmp(last_word(activation), "Sigmoid") == 0)
+        modules->score = GPUSERVE_SCORE_SIGMOID;
+    else if (strcmp(last_word(activation), "Identity") == 0)
+        modules->score = GPUSERVE_SCORE_RAW;
+    return st;
+}
+
 static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                     gpuserve_error *error)
 {
@@ -476,6 +533,8 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
     st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
     if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
+    if (st == GPUSERVE_OK)
+        st = read_activation(modules, json, error);
     gsv_json_free(&json);
     return st;
 }

@@ -14,7 +14,8 @@ struct gsv_dense_module {
 };
 
 struct gsv_modules {
-    bool present;      /* modules.json exists */
+    bool present;      /* modules.json exists and names a module after the transformer */
+    bool is_alone;     /* modules.json names only a transformer: a cross-encoder */
     char *transformer; /* folder of config.json and the weights, usually ""; owned */
     int32_t poolings[GSV_MAX_POOLINGS];
     int32_t n_poolings;
@@ -24,8 +25,11 @@ struct gsv_modules {
     bool is_sparse;    /* a SpladePooling module instead of Pooling */
     bool log_twice;    /* the sparse activation is log(1 + log(1 + relu)) */
     bool normalize;
-    int32_t max_tokens;         /* 0: not specified */
-    bool do_lower_case;         /* from sentence_bert_config.json: lowercase before tokenization */
+    bool scores_answers; /* a LogitScore module: a language model as a reranker */
+    int32_t yes, no;     /* token ids of LogitScore; no -1: none */
+    int32_t score;       /* gpuserve_score of a cross-encoder's activation_fn; DEFAULT: none */
+    int32_t max_tokens;  /* 0: not specified */
+    bool do_lower_case;  /* from sentence_bert_config.json: lowercase before tokenization */
     struct gsv_prompt *prompts; /* owned */
     size_t n_prompts;
     const char *default_prompt; /* the name of a prompt, or NULL; borrowed from `prompts` */

@@ -49,6 +49,9 @@ gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_ki
 /* Refuse a tensor of a layer that no item uses; implemented in surplus.c. */
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error);
 
+/* Add the classifier of facts.scores_answers; implemented in answer_classifier.c. */
+gpuserve_status gsv_collect_answers(struct gsv_spec *spec, gpuserve_error *error);
+
 /* Add the items after the encoder; implemented in head_map.c. */
 gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error);
 
