@@ -74,6 +74,10 @@ def write_module(folder, yes, no):
             ("modules.json", [{"idx": 0, "name": "0", "path": "", "type": package + "base.modules.transformer.Transformer"},
                               {"idx": 1, "name": "1", "path": "1_LogitScore",
                                "type": package + "cross_encoder.modules.logit_score.LogitScore"}]),
+            ("sentence_bert_config.json", {
+                "transformer_task": "text-generation", "module_output_name": "causal_logits", "modality_config": {
+                    "text": {"method": "forward", "method_output_name": "logits"},
+                    "message": {"method": "forward", "method_output_name": "logits", "format": "flat"}}}),
             ("1_LogitScore/config.json", {"true_token_id": yes, "false_token_id": no, "module_input_name": "causal_logits"}),
             ("config_sentence_transformers.json", {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder",
                                                    "prompts": {"same": "Find the same words"}, "default_prompt_name": None})):

@@ -122,6 +122,7 @@ const struct cli_option cli_options[] = {
          "JSON field or CSV column of the second text (default pair)"),
     COUNT("batch", (READS & ~CMD_RERANK) | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
     TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "prepend TEXT to every text"),
+    TEXT("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "prepend one of the model's prompts to every text, such as query"),
     COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N values of a vector, then normalize"),
     FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "normalize vectors to L2 norm 1, whatever the model's setting"),
