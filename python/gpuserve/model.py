@@ -353,7 +353,8 @@ class Model(Handle):
 
         Args:
             aggregation_strategy: ``"simple"``: adjacent tokens of one kind form one entity; ``"none"``:
-                every token with its label.
+                every token with its label; ``"first"``, ``"average"``, ``"max"``: as simple, of whole
+                words, each with the scores of its first token, the mean, or those of its best token.
             ignore_labels: labels that are not entities.
             client: as for :meth:`encode`.
 

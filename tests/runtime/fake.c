@@ -179,6 +179,12 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool p
     return 2;
 }
 
+bool gsv_tokenizer_marks_words(const struct gsv_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return false;
+}
+
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token)
 {
     (void)tokenizer;
