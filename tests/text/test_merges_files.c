@@ -131,6 +131,16 @@ Test(merges_files, families)
         { "family-albert", "Unigram" },
         { "family-deberta-v2", "Unigram" },
         { "family-deberta-v2-newer", "Unigram" },
+        /* without tokenizer.json, by tools/make_test_tokenizers.py */
+        { "deberta", "BPE" },
+        { "deberta-prefix", "BPE" },
+        { "deberta-v2", "Unigram" },
+        { "deberta-v2-lower", "Unigram" },
+        { "t5", "Unigram" },
+        { "t5-few", "Unigram" },
+        { "mt5", "Unigram" },
+        { "albert", "Unigram" },
+        { "albert-cased", "Unigram" },
     };
 
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
@@ -337,7 +347,7 @@ Test(merges_files, both_files_and_a_known_class_are_needed)
           "the file vocab.json is missing, which RobertaTokenizer needs" },
         { { { "vocab.json", NULL }, { "merges.txt", NULL } },
           GPUSERVE_E_NOT_FOUND,
-          "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or sentencepiece." },
+          "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt, sentencepiece." },
         { { { "config.json", "{\"model_type\": \"xlm-roberta\"}" } },
           GPUSERVE_E_NOT_FOUND,
           "the file sentencepiece.bpe.model is missing, which XLMRobertaTokenizer needs" },

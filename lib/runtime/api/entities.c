@@ -9,6 +9,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/tokenize.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdlib.h>
@@ -302,44 +303,45 @@ static void add(struct entities_word *word, const char *bytes, size_t size)
 }
 
 /* The WordPiece decoder joins tokens without a blank before these. */
-static bool has_no_blank(const char *piece, size_t size)
+static bool has_no_blank(const char *token_text, size_t size)
 {
     static const char *const starts[] = { ".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re" };
 
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
         const size_t n = strlen(starts[i]);
 
-        if (size >= n && memcmp(piece, starts[i], n) == 0)
+        if (size >= n && memcmp(token_text, starts[i], n) == 0)
             return true;
     }
     return false;
 }
 
-static void add_wordpiece(struct entities_word *word, const char *piece, size_t size, bool is_known,
-                          bool is_first)
+static void add_wordpiece(struct entities_word *word, const char *token_text, size_t size,
+                          bool is_known, bool is_first)
 {
-    if (!is_first && is_known && size >= 2 && memcmp(piece, "##", 2) == 0) {
-        piece += 2;
+    if (!is_first && is_known && size >= 2 && memcmp(token_text, "##", 2) == 0) {
+        token_text += 2;
         size -= 2;
-    } else if (!is_first && !has_no_blank(piece, size)) {
+    } else if (!is_first && !has_no_blank(token_text, size)) {
         add(word, " ", 1);
     }
-    add(word, piece, size);
+    add(word, token_text, size);
 }
 
 /* Replaces SentencePiece's blank marker U+2581 by a blank; a marker that begins the word is
  * dropped. */
-static void add_marked(struct entities_word *word, const char *piece, size_t size, bool is_first)
+static void add_sentencepiece(struct entities_word *word, const char *token_text, size_t size,
+                              bool is_first)
 {
-    static const char mark[] = "\xe2\x96\x81";
-    const size_t n = sizeof(mark) - 1;
+    static const char word_start[] = "\xe2\x96\x81";
+    const size_t n = sizeof(word_start) - 1;
 
     for (size_t i = 0; i < size;) {
-        if (size - i >= n && memcmp(piece + i, mark, n) == 0) {
+        if (size - i >= n && memcmp(token_text + i, word_start, n) == 0) {
             add(word, " ", !(is_first && i == 0));
             i += n;
         } else {
-            add(word, piece + i++, 1);
+            add(word, token_text + i++, 1);
         }
     }
 }
@@ -369,27 +371,27 @@ static bool has_unknown(const struct runtime_entities_reading *r, const gpuserve
     return false;
 }
 
-static void add_piece(const struct runtime_entities_reading *r, size_t token, bool is_first,
+static void add_token(const struct runtime_entities_reading *r, size_t token, bool is_first,
                       struct entities_word *word)
 {
     const gpuserve_span span = r->spans[token];
     size_t size = 0;
-    const char *piece = gsv_tokenizer_token(r->tokenizer, r->ids[token], &size);
-    const bool is_known = piece && !is_unknown(r, token);
+    const char *token_text = gsv_tokenizer_token(r->tokenizer, r->ids[token], &size);
+    const bool is_known = token_text && !is_unknown(r, token);
 
     if (!is_known) {
-        piece = r->text + span.begin;
+        token_text = r->text + span.begin;
         size = span.end - span.begin;
     }
     if (r->is_wordpiece)
-        add_wordpiece(word, piece, size, is_known, is_first);
+        add_wordpiece(word, token_text, size, is_known, is_first);
     else if (is_known)
-        add_marked(word, piece, size, is_first);
+        add_sentencepiece(word, token_text, size, is_first);
     else
-        add(word, piece, size);
+        add(word, token_text, size);
 }
 
-static gpuserve_status put_pieces(const struct runtime_entities_reading *r,
+static gpuserve_status put_tokens(const struct runtime_entities_reading *r,
                                   const gpuserve_entity *entity, char *to, size_t capacity,
                                   size_t *size, gpuserve_error *error)
 {
@@ -397,7 +399,7 @@ static gpuserve_status put_pieces(const struct runtime_entities_reading *r,
     gpuserve_status st;
 
     for (size_t i = entity->first; i <= entity->last; i++)
-        add_piece(r, i, i == entity->first, &word);
+        add_token(r, i, i == entity->first, &word);
     st = word.failed
              ? gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a word")
              : gsv_write_text(word.bytes ? word.bytes : "", word.size, to, capacity, size, error);
@@ -405,8 +407,8 @@ static gpuserve_status put_pieces(const struct runtime_entities_reading *r,
     return st;
 }
 
-static gpuserve_status put_token(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
-                                 size_t capacity, size_t *size, gpuserve_error *error)
+gpuserve_status gsv_put_token_text(const struct gsv_tokenizer *tokenizer, int32_t id, char *text,
+                                   size_t capacity, size_t *size, gpuserve_error *error)
 {
     size_t length = 0;
     const char *token = gsv_tokenizer_token(tokenizer, id, &length);
@@ -427,7 +429,7 @@ GPUSERVE_API gpuserve_status gpuserve_token_text(gpuserve_model *handle, int32_t
 
     if (st != GPUSERVE_OK)
         return st;
-    st = put_token(model->plan.tokenizer, id, text, capacity, size, error);
+    st = gsv_put_token_text(model->plan.tokenizer, id, text, capacity, size, error);
     gsv_handle_unpin(handle, &model);
     return st;
 }
@@ -469,9 +471,9 @@ GPUSERVE_API gpuserve_status gpuserve_entity_word(
     r.tokenizer = model->plan.tokenizer;
     r.is_wordpiece = strcmp(gsv_tokenizer_kind(r.tokenizer), "WordPiece") == 0;
     if (has_unknown(&r, entity))
-        st = put_pieces(&r, entity, word, capacity, size, error);
+        st = put_tokens(&r, entity, word, capacity, size, error);
     else if (aggregation == GPUSERVE_AGGREGATION_NONE)
-        st = put_token(r.tokenizer, ids[entity->first], word, capacity, size, error);
+        st = gsv_put_token_text(r.tokenizer, ids[entity->first], word, capacity, size, error);
     else
         st =
             gsv_tokenizer_decode(r.tokenizer, ids + entity->first, entity->last - entity->first + 1,

@@ -217,16 +217,22 @@ static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv
     return status;
 }
 
+gpuserve_status gsv_normalizer_charsmap(struct gsv_normalizer *n, const unsigned char *charsmap,
+                                        size_t size, const char *name, gpuserve_error *error)
+{
+    const gpuserve_status status = size > 0 ? add_kind(n, GSV_NORMAL_CHARSMAP, error) : GPUSERVE_OK;
+
+    return status == GPUSERVE_OK && size > 0
+               ? gsv_charsmap_read_bytes(&n->steps[n->n - 1].charsmap, charsmap, size, name, error)
+               : status;
+}
+
 gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *n, const unsigned char *charsmap,
                                    size_t size, const char *name, gpuserve_error *error)
 {
-    gpuserve_status status = GPUSERVE_OK;
+    gpuserve_status status = gsv_normalizer_charsmap(n, charsmap, size, name, error);
     struct gsv_normal_step *step;
 
-    if (size > 0)
-        status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
-    if (status == GPUSERVE_OK && size > 0)
-        status = gsv_charsmap_read_bytes(&n->steps[n->n - 1].charsmap, charsmap, size, name, error);
     if (status == GPUSERVE_OK)
         status =
             add_step(n, (struct gsv_normal_step){ .kind = GSV_NORMAL_STRIP, .right = true }, error);

@@ -65,6 +65,10 @@ gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
 /* Append the steps of a BertNormalizer. */
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);
+/* Append SentencePiece's precompiled charsmap; size 0: nothing. */
+gpuserve_status gsv_normalizer_charsmap(struct gsv_normalizer *normalizer,
+                                        const unsigned char *charsmap, size_t size,
+                                        const char *name, gpuserve_error *error);
 /* Append the steps of a SentencePiece file: its charsmap if any, trailing white space dropped, runs
  * of spaces replaced by one U+2581. */
 gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *normalizer, const unsigned char *charsmap,
