@@ -254,9 +254,9 @@ static int write_entities(struct tagger *tagger, size_t i)
     size_t n = 0;
     int result = CLI_OK;
 
-    if (gpuserve_entities(tagger->model, chunk->scores + first * tagger->n_labels, tagger->n_labels, r.text, r.size,
-                          r.ids, r.spans, r.n_tokens, tagger->aggregation, chunk->entities, &n,
-                          &error) != GPUSERVE_OK)
+    if (gpuserve_entities(tagger->model, chunk->scores + first * tagger->n_labels, tagger->n_labels,
+                          r.text, r.size, r.ids, r.spans, r.n_tokens, tagger->aggregation,
+                          chunk->entities, &n, &error) != GPUSERVE_OK)
         return fail_chunk(tagger, &error);
     fputs("{\"entities\":[", tagger->output->stream);
     for (size_t j = 0; j < n && result == CLI_OK; j++) {

@@ -124,9 +124,9 @@ static bool put_entities(struct http_entities_reading *r, const float *scores)
 
     if (!found)
         return false;
-    st = gpuserve_entities(r->exchange->served->model, scores, r->exchange->work.columns, r->text, r->size, r->tokens->ids,
-                           r->tokens->spans, r->tokens->n, r->question->aggregation, found, &n,
-                           &error);
+    st = gpuserve_entities(r->exchange->served->model, scores, r->exchange->work.columns, r->text,
+                           r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
+                           r->question->aggregation, found, &n, &error);
     if (st == GPUSERVE_E_MISMATCH)
         return refuse_swapped(r->exchange);
     if (st != GPUSERVE_OK)

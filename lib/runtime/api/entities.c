@@ -233,8 +233,8 @@ static gpuserve_status check_entities(const struct labelled_text *t, size_t n_kn
                         n_known, t->n_tokens);
     if (t->n_labels != n_known)
         return gsv_fail(error, GPUSERVE_E_MISMATCH,
-                        "the scores have %zu labels a token, the model has %zu labels",
-                        t->n_labels, n_known);
+                        "the scores have %zu labels a token, the model has %zu labels", t->n_labels,
+                        n_known);
     return t->n_tokens > 0 && t->aggregation > GPUSERVE_AGGREGATION_NONE ? check_words(t, error)
                                                                          : GPUSERVE_OK;
 }

@@ -188,7 +188,8 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
             st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, item.text,
                                       item.size, item.pair, item.pair_size, &options, error);
         if (st == GPUSERVE_OK)
-            st = append(model, chunk, &capacity, &encoder->encoding, frame, &request->items[i], error);
+            st = append(model, chunk, &capacity, &encoder->encoding, frame, &request->items[i],
+                        error);
         if (st != GPUSERVE_OK)
             return gsv_fail_in(error, st, "item %zu", i);
     }
