@@ -173,7 +173,7 @@ int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *t)
     return gsv_token_model_unknown(&t->model);
 }
 
-bool gsv_tokenizer_marks_words(const struct gsv_tokenizer *t)
+bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *t)
 {
     const char *prefix = t->model.kind == GSV_WORDPIECE ? t->model.wordpiece.prefix
                          : t->model.kind == GSV_BPE     ? t->model.bpe.prefix

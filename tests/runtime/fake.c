@@ -179,7 +179,7 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool p
     return 2;
 }
 
-bool gsv_tokenizer_marks_words(const struct gsv_tokenizer *tokenizer)
+bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer)
 {
     (void)tokenizer;
     return false;

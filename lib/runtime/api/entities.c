@@ -91,16 +91,16 @@ static bool continues(const struct labelled_text *t, size_t token)
 {
     const gpuserve_span span = t->spans[token];
     size_t size = 0;
-    const char *piece;
+    const char *token_text;
 
     if (t->ids[token] == gsv_tokenizer_unknown(t->tokenizer))
         return false;
-    if (!gsv_tokenizer_marks_words(t->tokenizer))
+    if (!gsv_tokenizer_has_prefix(t->tokenizer))
         return span.begin > 0 && t->text[span.begin - 1] != ' ' &&
                (span.begin == t->text_size || t->text[span.begin] != ' ');
-    piece = gsv_tokenizer_token(t->tokenizer, t->ids[token], &size);
-    return !piece ||
-           count_chars(piece, size) != count_chars(t->text + span.begin, span.end - span.begin);
+    token_text = gsv_tokenizer_token(t->tokenizer, t->ids[token], &size);
+    return !token_text || count_chars(token_text, size) !=
+                              count_chars(t->text + span.begin, span.end - span.begin);
 }
 
 /* The mean score of a label over the tokens of a unit that are not special. */

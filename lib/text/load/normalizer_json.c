@@ -121,7 +121,7 @@ static bool take_space_regex(struct gsv_normal_step *step, const char *regex)
 {
     static const struct {
         const char *regex;
-        size_t least;
+        size_t min_length;
         bool lines;
     } known[] = { { "\\s+", 1, false }, { "\\s{2,}|[\\n\\r\\t]", 2, true } };
 
@@ -129,7 +129,7 @@ static bool take_space_regex(struct gsv_normal_step *step, const char *regex)
         if (strcmp(regex, known[i].regex) != 0)
             continue;
         step->kind = GSV_NORMAL_REPLACE_SPACE;
-        step->least = known[i].least;
+        step->min_length = known[i].min_length;
         step->lines = known[i].lines;
         return true;
     }

@@ -158,8 +158,9 @@ static gpuserve_status add_extra_ids(struct gsv_tokenizer *t, const struct gsv_v
 }
 
 /* Without "additional_special_tokens" in a file, the extra ids are the special tokens. */
-static gpuserve_status mark_extra_ids(struct gsv_tokenizer *t, const struct gsv_vocab_files *files,
-                                      const char *name, gpuserve_error *error)
+static gpuserve_status add_special_extra_ids(struct gsv_tokenizer *t,
+                                             const struct gsv_vocab_files *files, const char *name,
+                                             gpuserve_error *error)
 {
     static const char key[] = "additional_special_tokens";
     int64_t n;
@@ -189,7 +190,7 @@ static gpuserve_status finish_t5(struct gsv_tokenizer *t, const struct gsv_vocab
     gpuserve_status status = gsv_specials_read(t, files, t5_keys, N_T5_KEYS, ids, name, error);
 
     if (status == GPUSERVE_OK)
-        status = mark_extra_ids(t, files, name, error);
+        status = add_special_extra_ids(t, files, name, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(files->config, "legacy", CONFIG, &legacy, error);
     if (status == GPUSERVE_OK && eos < 0)

@@ -133,7 +133,7 @@ static bool matches(const struct gsv_chars *text, size_t at, const struct gsv_ch
     return true;
 }
 
-/* \s{least,}, or with `lines` \s{least,}|[\n\r\t] */
+/* \s{min_length,}, or with `lines` \s{min_length,}|[\n\r\t] */
 static size_t match_space(const struct gsv_chars *text, size_t at,
                           const struct gsv_normal_step *step)
 {
@@ -142,7 +142,7 @@ static size_t match_space(const struct gsv_chars *text, size_t at,
 
     while (end < text->n && gsv_unicode_get_regex(text->at[end].c) & GSV_REGEX_SPACE)
         end++;
-    if (end - at >= step->least)
+    if (end - at >= step->min_length)
         return end;
     return step->lines && (c == '\n' || c == '\r' || c == '\t') ? at + 1 : at;
 }

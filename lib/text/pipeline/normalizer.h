@@ -41,7 +41,7 @@ struct gsv_normal_step {
     enum gsv_normal_kind kind;
     bool left, right;         /* STRIP */
     struct gsv_chars pattern; /* REPLACE and REPLACE_RUN; never empty */
-    size_t least;             /* REPLACE_SPACE: shorter runs stay; at least 1 */
+    size_t min_length;        /* REPLACE_SPACE: shorter runs stay; at least 1 */
     bool lines; /* REPLACE_SPACE: a single line feed, carriage return or tab is replaced too */
     struct gsv_chars content; /* all REPLACE steps and PREPEND */
     struct gsv_charsmap *charsmap;
