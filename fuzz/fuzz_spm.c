@@ -35,5 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     load(GSV_CLASS_XLM_ROBERTA, data, size);
     load(GSV_CLASS_CAMEMBERT, data, size);
+    load(GSV_CLASS_DEBERTA_V2, data, size);
+    load(GSV_CLASS_T5, data, size);
+    load(GSV_CLASS_ALBERT, data, size);
     return 0;
 }

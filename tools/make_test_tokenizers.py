@@ -108,6 +108,29 @@ SPM_CONFIGS = {
                                                       "mask_token": {**MASK, "normalized": False}},
                           "added_tokens.json": {"<e1>": 75, "newtoken": 76}},
 }
+# SentencePiece files of DeBERTa-v2, T5 and ALBERT: name of the file, how it was trained, files beside it.
+SPM_FAMILIES = {
+    "deberta-v2": ("spm.model", "deberta-v2", {}), "deberta-v2-lower": ("spm.model", "deberta-v2", {"tokenizer_config.json": {
+        "tokenizer_class": "DebertaV2Tokenizer", "do_lower_case": True, "split_by_punct": True, "additional_special_tokens": ["<e1>"],
+        "unk_token": {"__type": "AddedToken", **entry("[UNK]", special=True)}}}),
+    "t5": ("spiece.model", "t5", {}), "t5-few": ("spiece.model", "t5", {"tokenizer_config.json": {
+        "tokenizer_class": "T5Tokenizer", "extra_ids": 3, "legacy": False}}),
+    "mt5": ("spiece.model", "mt5", {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer", "extra_ids": 0,
+                                                              "additional_special_tokens": None}}),
+    "albert": ("spiece.model", "albert", {}), "albert-cased": ("spiece.model", "albert", {"tokenizer_config.json": {
+        "tokenizer_class": "AlbertTokenizer", "do_lower_case": False, "keep_accents": True}}),
+}
+SPM_OPTIONS = {
+    "deberta-v2": dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]"),
+    "t5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1), "mt5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
+    "albert": dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP],[MASK]", user_defined_symbols="(,),\",-,.,▁1,,7,"),
+}
+FAMILY_TEXTS = ["Hello world", " Hello  World ", "[MASK] the <extra_id_0>  man [mask]", "a <extra_id_2>b [SEP] <e1> \n the", "中文 hello中 WORLDS", "",
+                " ", "\n\n a", "``hi'' --(2.5) 1,7, 11,", "naïve Café über ÜBER", "  the   man\u3000is\u00a0eating ", "ﬁne ½ \u200b x", "a▁man ▁ is",
+                "<pad><unk></s> [UNK][PAD]", "it's, WE'LL!"]
+# DeBERTa's: GPT-2's bytes in BERT's template.
+DEBERTA = {"deberta": {"config.json": {"model_type": "deberta"}}, "deberta-prefix": {"tokenizer_config.json": {
+    "tokenizer_class": "DebertaTokenizer", "add_prefix_space": True, "do_lower_case": False}}}
 SPM_USER_DEFINED = {"xlm-roberta-added": ["<ent>"]}
 
 
@@ -172,6 +195,30 @@ def write_spm(name, files):
     write_expected(folder, SPM_TEXTS)
 
 
+def write_family(name, file, kind, files):
+    folder = os.path.join(OUT, name)
+    write_files(folder, files or {"config.json": {"model_type": kind}})
+    rules, model = os.path.join(folder, "rules.tsv"), os.path.join(folder, file[:-len(".model")])
+    with open(rules, "w") as f:
+        f.writelines("\t".join(" ".join("%X" % ord(c) for c in side) for side in rule) + "\n" for rule in SPM_RULES.items())
+    SentencePieceTrainer.train(sentence_iterator=iter(SPM_TRAINING), model_prefix=model, vocab_size=110, hard_vocab_limit=False,
+                               normalization_rule_tsv=rules, character_coverage=1.0, minloglevel=2, **SPM_OPTIONS[kind])
+    os.remove(rules)
+    os.remove(model + ".vocab")
+    write_expected(folder, FAMILY_TEXTS)
+
+
+def write_deberta(name, files):
+    folder = os.path.join(OUT, name)
+    write_files(folder, files)
+    pieces = ["[CLS]", "[PAD]", "[SEP]", "[UNK]"] + PIECES[4:-1] + ["[MASK]"]
+    with open(os.path.join(folder, "vocab.json"), "w") as f:
+        json.dump({piece: i for i, piece in enumerate(pieces)}, f, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(folder, "merges.txt"), "w") as f:
+        f.write("\n".join(["#version: 0.2", *MERGES]) + "\n")
+    write_expected(folder, [text.replace("<mask>", "[MASK]") for text in BPE_TEXTS])
+
+
 def write_expected(folder, texts):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.is_fast
@@ -192,3 +239,7 @@ for name, files in BPE_CONFIGS.items():
     write_bpe(name, files)
 for name, files in SPM_CONFIGS.items():
     write_spm(name, files)
+for name, arguments in SPM_FAMILIES.items():
+    write_family(name, *arguments)
+for name, files in DEBERTA.items():
+    write_deberta(name, files)

@@ -75,6 +75,7 @@ static int rank(struct documents *d, gpuserve_model *model, const struct cli_arg
     options.score = args->score;
     options.truncation = args->truncate;
     options.top_n = args->top;
+    options.query_prompt = args->prompt;
     options.document_sizes = d->sizes;
     options.items = d->items;
     if (gpuserve_rerank(model, args->rest[0], (const char *const *)d->texts, d->n, d->scores,

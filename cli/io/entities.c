@@ -223,7 +223,7 @@ static int write_word(const struct tagger *tagger, const struct cli_entities_rea
 static int write_entity(const struct tagger *tagger, struct cli_entities_reading *r,
                         const gpuserve_entity *entity, const char *name)
 {
-    const bool grouped = tagger->aggregation == GPUSERVE_AGGREGATION_SIMPLE;
+    const bool grouped = tagger->aggregation != GPUSERVE_AGGREGATION_NONE;
     FILE *out = tagger->output->stream;
     int result;
 
@@ -255,8 +255,8 @@ static int write_entities(struct tagger *tagger, size_t i)
     int result = CLI_OK;
 
     if (gpuserve_entities(tagger->model, chunk->scores + first * tagger->n_labels, tagger->n_labels,
-                          r.spans, r.n_tokens, tagger->aggregation, chunk->entities, &n,
-                          &error) != GPUSERVE_OK)
+                          r.text, r.size, r.ids, r.spans, r.n_tokens, tagger->aggregation,
+                          chunk->entities, &n, &error) != GPUSERVE_OK)
         return fail_chunk(tagger, &error);
     fputs("{\"entities\":[", tagger->output->stream);
     for (size_t j = 0; j < n && result == CLI_OK; j++) {

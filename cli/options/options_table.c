@@ -53,9 +53,11 @@ static const struct cli_choice input_formats[] = {
     { "lines", CLI_INPUT_LINES }, { "jsonl", CLI_INPUT_JSONL }, { "csv", CLI_INPUT_CSV }, { 0 }
 };
 
-static const struct cli_choice aggregations[] = { { "simple", GPUSERVE_AGGREGATION_SIMPLE + 1 },
-                                                  { "none", GPUSERVE_AGGREGATION_NONE + 1 },
-                                                  { 0 } };
+static const struct cli_choice aggregations[] = {
+    { "simple", GPUSERVE_AGGREGATION_SIMPLE + 1 }, { "none", GPUSERVE_AGGREGATION_NONE + 1 },
+    { "first", GPUSERVE_AGGREGATION_FIRST + 1 },   { "average", GPUSERVE_AGGREGATION_AVERAGE + 1 },
+    { "max", GPUSERVE_AGGREGATION_MAX + 1 },       { 0 }
+};
 
 static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OPERATIONS },
                                              { "differences", GPUSERVE_PROFILE_DIFFERENCES },
@@ -122,6 +124,7 @@ const struct cli_option cli_options[] = {
          "JSON field or CSV column of the second text (default pair)"),
     COUNT("batch", (READS & ~CMD_RERANK) | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
     TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "prepend TEXT to every text"),
+    TEXT("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "prepend one of the model's prompts to every text, such as query"),
     COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N values of a vector, then normalize"),
     FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "normalize vectors to L2 norm 1, whatever the model's setting"),
@@ -132,7 +135,7 @@ const struct cli_option cli_options[] = {
     FLAG("sparse", 0, CMD_EMBED, sparse, 1, "sparse vectors (SPLADE) instead of dense ones: the token ids with a weight above zero"),
     FLAG("raw", 0, CMD_CLASSIFY | CMD_RERANK, score, GPUSERVE_SCORE_RAW, "output raw scores (logits) instead of probabilities"),
     CHOICE("aggregation", CMD_CLASSIFY, aggregation, aggregations,
-           "token classification: merge adjacent tokens of one kind into an entity (default simple), or output each token"),
+           "token classification: merge adjacent tokens of one kind into an entity (default simple), output each token, or label whole words by their first token, the mean or the best token"),
     LIST("ignore-label", CMD_CLASSIFY, ignored_labels, "LABEL", "omit entities of LABEL (default O)"),
     COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "output only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "omit special tokens ([CLS], [SEP] and similar)"),

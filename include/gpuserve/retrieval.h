@@ -40,7 +40,8 @@ typedef struct gpuserve_rerank_options {
     size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
     const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
     const char    *query_prompt;    /**< COSINE: prefix of the query; default the model's prompt
-                                         "query", else its default one */
+                                         "query", else its default one. Of a reranker that is a
+                                         language model (Qwen3-Reranker): the instruction */
     const char    *document_prompt; /**< COSINE: prefix of documents; default the model's prompt
                                          "document", "passage" or "corpus", else its default one */
     gpuserve_item *items;           /**< [n_documents], or NULL */

@@ -92,15 +92,21 @@ typedef enum gpuserve_aggregation {
     GPUSERVE_AGGREGATION_SIMPLE = 0, /**< adjacent tokens of one kind form one entity: "B-KIND"
                                           begins an entity, "I-KIND" and "KIND" continue one of the
                                           same kind */
-    GPUSERVE_AGGREGATION_NONE = 1    /**< each token is an entity */
+    GPUSERVE_AGGREGATION_NONE = 1,   /**< each token is an entity */
+    /* The next three label whole words, which are then merged as with SIMPLE. A word goes on at a
+     * token with the prefix of inner tokens ("##"); for models without one, at a token that has no
+     * space before it. */
+    GPUSERVE_AGGREGATION_FIRST = 2,   /**< the scores of a word's first token */
+    GPUSERVE_AGGREGATION_AVERAGE = 3, /**< the mean scores of its tokens */
+    GPUSERVE_AGGREGATION_MAX = 4      /**< the scores of the token with the highest one */
 } gpuserve_aggregation;
 
 /** A range of tokens with one label. The layout of this struct is fixed. */
 typedef struct gpuserve_entity {
     uint32_t first;       /**< index of the first token */
     uint32_t last;        /**< index of the last token */
-    uint32_t label;       /**< the best label of the first token: gpuserve_model_label() */
-    float    score;       /**< the mean of the best scores of its tokens */
+    uint32_t label;       /**< the best label of the first token or word: gpuserve_model_label() */
+    float    score;       /**< the mean of the best scores of its tokens or words */
 } gpuserve_entity;
 
 /**
@@ -109,6 +115,8 @@ typedef struct gpuserve_entity {
  * @param scores    [n_tokens, n_labels], the output of the job.
  * @param n_labels  Columns of `scores`: gpuserve_model_label_count() when the scores were computed.
  *                  It must be the model's present number of labels, which a swap can change.
+ * @param text      The text, borrowed for the call, with its token ids. FIRST, AVERAGE and MAX find
+ *                  words in them; else they may be NULL.
  * @param spans     [n_tokens] from gpuserve_tokenize(); special tokens are in no entity.
  * @param entities  Receives the entities in text order; capacity n_tokens.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID,
@@ -119,12 +127,13 @@ typedef struct gpuserve_entity {
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
-                  const gpuserve_span *spans,
-                  size_t n_tokens, uint32_t aggregation, gpuserve_entity *entities,
-                  size_t *n_entities, gpuserve_error *error);
+                  const char *text, size_t text_size,
+                  const int32_t *ids, const gpuserve_span *spans, size_t n_tokens,
+                  uint32_t aggregation, gpuserve_entity *entities, size_t *n_entities,
+                  gpuserve_error *error);
 
-/** Name of an entity: its label or, with SIMPLE aggregation, the part after the first dash of the
- *  label. Borrowed from the model; NULL if the label index is out of range. Since: 0.1 */
+/** Name of an entity: its label or, unless the aggregation is NONE, the part after the first dash of
+ *  the label. Borrowed from the model; NULL if the label index is out of range. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
                                               const gpuserve_entity *entity, uint32_t aggregation);
 

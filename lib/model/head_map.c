@@ -207,6 +207,8 @@ gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error)
     spec->first_classifier = (int32_t)spec->n_items;
     if (st == GPUSERVE_OK && spec->has_head)
         st = add_head(spec, error);
+    else if (st == GPUSERVE_OK && spec->facts.scores_answers)
+        st = gsv_collect_answers(spec, error);
     else if (st == GPUSERVE_OK && (spec->config.classifies || spec->config.labels_tokens))
         st = add_classifier(spec, spec->config.labels_tokens || spec->config.pools_logits, error);
     if (st == GPUSERVE_OK && spec->facts.is_sparse)

@@ -40,6 +40,15 @@ struct gsv_dense_spec {
     bool has_residual; /* the input is added to the output, projected if their widths differ */
 };
 
+/* The text around a pair whose classifier is a language model: before, instruction_key,
+ * instruction, text_key, the text, pair_key, its pair, after. `before` and `after` end at borders
+ * of tokens and are never cut. */
+struct gsv_pair_template {
+    const char *name;
+    const char *before, *instruction_key, *text_key, *pair_key, *after;
+    const char *instruction; /* of jobs without a prompt */
+};
+
 /* Model properties for the runtime, the CLI and the documentation. The tensor table is private to
  * lib/model. All pointers are borrowed from the spec. */
 struct gsv_spec_facts {
@@ -82,7 +91,11 @@ struct gsv_spec_facts {
     size_t n_labels;            /* 0: the model only embeds */
     bool own_classifier;        /* the labels belong to the model, not to a head file */
     bool labels_tokens;         /* the model's labels apply to tokens, not to texts */
-    int32_t score;              /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
+    bool scores_answers; /* the one label's logit is that of a token minus that of another, as the
+                            next token of the text */
+    bool needs_answers;  /* gsv_spec_set_answers() must name these tokens before a net is loaded */
+    const struct gsv_pair_template *pair_template; /* NULL: the tokenizer joins the pair */
+    int32_t score; /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
     uint64_t parameter_count;
     uint64_t file_bytes;        /* of the tensors in use */
     const char *weights_dtype;  /* "F32", "F16", "BF16", "mixed" */
@@ -118,6 +131,10 @@ struct gsv_spec;
 gpuserve_status gsv_spec_load(struct gsv_spec **spec, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error);
 void gsv_spec_free(struct gsv_spec **spec);
+/* Set the tokens whose logits the classifier compares, if facts->scores_answers; no -1: the logit
+ * of `yes` alone. */
+gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t no,
+                                     gpuserve_error *error);
 const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec);
 
 /* ------------------------------------------------------------------------------------- sizes */

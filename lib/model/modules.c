@@ -167,6 +167,41 @@ static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
+static gpuserve_status parse_logit_score(struct gsv_modules *modules,
+                                         const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const char *input = "causal_logits";
+    int64_t yes = -1, no = -1;
+    gpuserve_status st = gsv_json_string(json, "module_input_name", "LogitScore", &input, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_json_need(json, "true_token_id", GSV_JSON_INT, "LogitScore", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "true_token_id", "LogitScore", 0, INT32_MAX, &yes, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_int(json, "false_token_id", "LogitScore", 0, INT32_MAX, &no, error);
+    if (st == GPUSERVE_OK && strcmp(input, "causal_logits") != 0)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "LogitScore: module_input_name '%.64s' is not supported", input);
+    modules->scores_answers = true;
+    modules->yes = (int32_t)yes;
+    modules->no = (int32_t)no;
+    return st;
+}
+
+static gpuserve_status add_logit_score(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                       const char *folder, gpuserve_error *error)
+{
+    struct gsv_json_value *json;
+    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = parse_logit_score(modules, json, error);
+    gsv_json_free(&json);
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
+}
+
 static gpuserve_status add_transformer(struct gsv_modules *modules, const struct gsv_dir *dir,
                                        const char *folder, gpuserve_error *error)
 {
@@ -235,6 +270,9 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
     folder = strcmp(folder, ".") == 0 ? "" : folder;
     is_pylate = strncmp(type, "pylate.", 7) == 0;
     is_ours = is_pylate || strncmp(type, "sentence_transformers.", 22) == 0;
+    if (is_ours && strcmp(name, "LogitScore") == 0 && r->modules->n_poolings == 0 &&
+        !r->modules->is_sparse)
+        return add_logit_score(r->modules, r->dir, folder, r->error);
     if (is_ours)
         st = add_encoder_module(r, name, folder, &known);
     if (st == GPUSERVE_OK && !known && is_ours)
@@ -248,7 +286,8 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
         r->error, st,
         "supported: Transformer or StaticEmbedding, WeightedLayerPooling, Pooling, then "
         "Dense, LayerNorm, Normalize, Dropout and Router; MLMTransformer and "
-        "SpladePooling; Dense, MultiVectorMask and Normalize on token vectors");
+        "SpladePooling; Transformer and LogitScore; Dense, MultiVectorMask and Normalize on token "
+        "vectors");
 }
 
 static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -262,10 +301,13 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
                         gsv_dir_path(dir), gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
         st = add_module(&r, gsv_json_at(chain, i));
+    /* A cross-encoder has a Transformer alone, like a directory without modules.json. */
+    modules->is_alone = gsv_json_count(chain) == 1 && modules->transformer && !modules->is_static;
+    modules->present = !modules->is_alone;
     if (st == GPUSERVE_OK)
         st = gsv_steps_finish(&r);
     /* Dense vectors of these models, on request, are means. */
-    if (modules->is_sparse || modules->by_token) {
+    if (modules->is_sparse || modules->by_token || modules->scores_answers || modules->is_alone) {
         modules->poolings[0] = GPUSERVE_POOL_MEAN;
         modules->n_poolings = 1;
     }
@@ -274,7 +316,6 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
             error, GPUSERVE_E_UNSUPPORTED,
             "%s/modules.json: the %s module is missing; only Transformer models are supported",
             gsv_dir_path(dir), modules->transformer ? "Pooling" : "Transformer");
-    modules->present = true;
     return st;
 }
 
@@ -480,6 +521,24 @@ static gpuserve_status set_default_prompt(struct gsv_modules *modules, const str
     return GPUSERVE_OK;
 }
 
+/* The activation of a cross-encoder, the name of a Python class. */
+static gpuserve_status read_activation(struct gsv_modules *modules,
+                                       const struct gsv_json_value *json, gpuserve_error *error)
+{
+    const char *type = "", *activation = "";
+    gpuserve_status st =
+        gsv_json_string(json, "model_type", "config_sentence_transformers.json", &type, error);
+
+    if (st == GPUSERVE_OK && strcmp(type, "CrossEncoder") == 0)
+        st = gsv_json_string(json, "activation_fn", "config_sentence_transformers.json",
+                             &activation, error);
+    if (strcmp(gsv_class_name(activation), "Sigmoid") == 0)
+        modules->score = GPUSERVE_SCORE_SIGMOID;
+    else if (strcmp(gsv_class_name(activation), "Identity") == 0)
+        modules->score = GPUSERVE_SCORE_RAW;
+    return st;
+}
+
 static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
                                     gpuserve_error *error)
 {
@@ -496,6 +555,8 @@ static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gs
         st = add_prefix(modules, dir, gsv_json_member(json, "document_prefix"), "document", error);
     if (st == GPUSERVE_OK)
         st = set_default_prompt(modules, dir, json, error);
+    if (st == GPUSERVE_OK)
+        st = read_activation(modules, json, error);
     gsv_json_free(&json);
     return st;
 }

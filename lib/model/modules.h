@@ -26,7 +26,8 @@ struct gsv_layer_weights {
 };
 
 struct gsv_modules {
-    bool present;      /* modules.json exists */
+    bool present;      /* modules.json exists and names a module after the transformer */
+    bool is_alone;     /* modules.json names only a transformer: a cross-encoder */
     char *transformer; /* folder of config.json and the weights, usually ""; owned */
     bool is_static;    /* StaticEmbedding instead of a transformer */
     int32_t poolings[GSV_MAX_POOLINGS];
@@ -42,9 +43,12 @@ struct gsv_modules {
     bool log_twice;        /* the sparse activation is log(1 + log(1 + relu)) */
     bool by_token;         /* no Pooling: the output is the token vectors (ColBERT) */
     bool normalizes_tokens;
-    bool normalize;             /* the last step of the pooled vectors; not in `steps` */
-    int32_t max_tokens;         /* 0: not specified */
-    bool do_lower_case;         /* from sentence_bert_config.json: lowercase before tokenization */
+    bool normalize;      /* the last step of the pooled vectors; not in `steps` */
+    int32_t max_tokens;  /* 0: not specified */
+    bool do_lower_case;  /* from sentence_bert_config.json: lowercase before tokenization */
+    bool scores_answers; /* a LogitScore module: a language model as a reranker */
+    int32_t yes, no;     /* token ids of LogitScore; no -1: none */
+    int32_t score;       /* gpuserve_score of a cross-encoder's activation_fn; DEFAULT: none */
     struct gsv_prompt *prompts; /* owned */
     size_t n_prompts;
     const char *default_prompt; /* the name of a prompt, or NULL; borrowed from `prompts` */

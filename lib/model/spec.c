@@ -226,6 +226,8 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     if ((spec->config.classifies || spec->config.labels_tokens) && !modules->present &&
         pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
+    if (spec->facts.scores_answers)
+        return GPUSERVE_OK;
     if ((modules->is_sparse || facts->is_by_token) && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (pooling > GPUSERVE_POOLING_LAST)
@@ -268,21 +270,26 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
     const struct gsv_config *config = &spec->config;
     const size_t n = (size_t)spec->items[spec->first_classifier + spec->n_classifier - 1].n;
     struct gsv_spec_facts *facts = &spec->facts;
+    const bool has_labels = config->labels && !facts->scores_answers;
     gpuserve_status st = GPUSERVE_OK;
 
-    if (config->labels && config->n_labels != n)
+    if (has_labels && config->n_labels != n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: id2label in config.json beside it has %zu labels, the classifier's "
                         "weights have %zu",
                         gsv_weight_file_name(spec->weights.files[0]), config->n_labels, n);
-    if (!config->labels)
+    if (!has_labels)
         st = make_default_labels(spec, n, error);
-    facts->labels = (const char *const *)(config->labels ? config->labels : spec->default_labels);
+    facts->labels = (const char *const *)(has_labels ? config->labels : spec->default_labels);
     facts->n_labels = n;
     facts->own_classifier = true;
     facts->score = config->score;
+    if (spec->modules.score != GPUSERVE_SCORE_DEFAULT)
+        facts->score = spec->modules.score;
     if (facts->labels_tokens)
         facts->score = GPUSERVE_SCORE_SOFTMAX; /* problem_type applies to whole texts */
+    else if (facts->scores_answers && facts->score == GPUSERVE_SCORE_DEFAULT)
+        facts->score = GPUSERVE_SCORE_SIGMOID; /* of two logits: softmax of both */
     else if (facts->score == GPUSERVE_SCORE_DEFAULT)
         facts->score = n == 1 ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SOFTMAX;
     return st;
@@ -372,6 +379,8 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     set_encoder_facts(spec);
     set_sparse_fact(spec);
     st = set_token_facts(spec, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_find_answers(spec, dir, pooling != 0 || spec->has_head, error);
     if (st == GPUSERVE_OK)
         st = set_embedding_facts(spec, pooling, error);
     if (st == GPUSERVE_OK)

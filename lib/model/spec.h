@@ -42,6 +42,7 @@ struct gsv_weight {
     bool plus_one;      /* FLOATS: 1 is added to each value */
     bool sums_to_one;   /* FLOATS: the values are divided by their sum */
     bool zero_row;      /* TABLE: the last row is 0, and not in the file */
+    bool subtracts;     /* LINEAR_EXACT of one part: weight[1] is subtracted from weight[0] */
     bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
     bool transposed;    /* a linear's tensor is [k, n] */
     float scale;        /* of the values of an adapter; 0: 1 */
@@ -127,7 +128,8 @@ struct gsv_spec {
     /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with
      * at most GSV_DECODER_ROWS words each. */
     int32_t transform, first_decoder, n_decoder;
-    bool is_decoder_tied; /* the decoder shares the word embedding table */
+    struct gsv_tensor answers; /* [vocab_size, hidden_size]: rows of the next token's logits */
+    bool is_decoder_tied;      /* the decoder shares the word embedding table */
 };
 
 /* The number of vocabulary words whose logits are computed at a time. The logits of all words for
@@ -194,6 +196,11 @@ static inline bool gsv_takes_step(const struct gsv_row_step *step, int32_t route
 
 /* The number of float32 values on the device (RELATIVE, FLOATS), or of elements (other kinds). */
 size_t gsv_weight_elements(const struct gsv_spec *spec, const struct gsv_weight *item);
+
+/* Recognize a reranker that is a language model, and the template of its pairs; implemented in
+ * answer_classifier.c. is_embedder: a pooling or a head is requested. */
+gpuserve_status gsv_spec_find_answers(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                      bool is_embedder, gpuserve_error *error);
 
 /* Fill items from the open files; implemented in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);

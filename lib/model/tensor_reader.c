@@ -203,6 +203,9 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     digest_number(state, facts->skips_prompt);
     digest_options(state, &spec->config);
     digest_modules(state, spec);
+    if (facts->pair_template)
+        XXH3_128bits_update(state, facts->pair_template->name,
+                            strlen(facts->pair_template->name) + 1);
     for (size_t i = 0; i < facts->n_labels; i++)
         XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
 }
@@ -244,6 +247,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
             elements += (size_t)item->weight[0].count;
         if (item->kind == GSV_ITEM_MAPPED_TABLE) /* vectors, indices, factors */
             elements = (size_t)item->weight[0].count + 2 * (size_t)item->n;
+        if (item->subtracts)
+            elements += (size_t)item->n * (size_t)item->k;
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
@@ -411,6 +416,17 @@ static gpuserve_status finish_linear(const struct gsv_reader *reader, const stru
     return item->transposed ? transpose(reader, item, error) : GPUSERVE_OK;
 }
 
+/* Subtract the second tensor, read to `room`, from the first. */
+static gpuserve_status subtract(struct gsv_reader *reader, const struct gsv_weight *item,
+                                float *room, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_read_tensor(reader, item, 1, room, error);
+
+    for (size_t i = 0; st == GPUSERVE_OK && i < (size_t)item->n * (size_t)item->k; i++)
+        reader->floats[i] -= room[i];
+    return st;
+}
+
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error)
 {
@@ -436,6 +452,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         st = finish_linear(reader, item, bias, error);
     if (st == GPUSERVE_OK && item->interleaved)
         st = sort_heads(reader, item, error);
+    if (st == GPUSERVE_OK && item->subtracts)
+        st = subtract(reader, item, bias + item->n, error);
     *source = (struct gpuserve_linear_source){
         .struct_size = sizeof(*source),
         .n = item->n,

@@ -56,6 +56,8 @@ gpuserve_status gsv_add_vector(const struct gsv_collector *c, const char *name, 
 
 /* Add the modules between the encoder and the output; implemented in step_map.c. */
 gpuserve_status gsv_collect_steps(struct gsv_spec *spec, gpuserve_error *error);
+/* Add the classifier of facts.scores_answers; implemented in answer_classifier.c. */
+gpuserve_status gsv_collect_answers(struct gsv_spec *spec, gpuserve_error *error);
 
 /* Add the items after the encoder; implemented in head_map.c. */
 gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error);

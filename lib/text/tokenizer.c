@@ -178,6 +178,15 @@ int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *t)
     return gsv_token_model_unknown(&t->model);
 }
 
+bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *t)
+{
+    const char *prefix = t->model.kind == GSV_WORDPIECE ? t->model.wordpiece.prefix
+                         : t->model.kind == GSV_BPE     ? t->model.bpe.prefix
+                                                        : NULL;
+
+    return prefix && *prefix;
+}
+
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *t, const char *token)
 {
     return gsv_vocab_id(&t->vocab, token, strlen(token));

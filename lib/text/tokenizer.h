@@ -73,6 +73,8 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool p
 const char *gsv_tokenizer_token(const struct gsv_tokenizer *tokenizer, int32_t id, size_t *size);
 /* The id of the unknown token; -1 if the model has none. */
 int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *tokenizer);
+/* True if tokens inside a word have a prefix in the vocabulary, such as "##". */
+bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer);
 /* The id of the token with this text; -1 if the vocabulary lacks it. */
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token);
 /* Host memory in use. */

@@ -77,16 +77,21 @@ enum gsv_tokenizer_class {
     GSV_CLASS_ROBERTA,
     GSV_CLASS_GPT2,
     GSV_CLASS_XLM_ROBERTA,
-    GSV_CLASS_CAMEMBERT
+    GSV_CLASS_CAMEMBERT,
+    GSV_CLASS_DEBERTA,
+    GSV_CLASS_DEBERTA_V2,
+    GSV_CLASS_T5,
+    GSV_CLASS_ALBERT
 };
 
-/* Read a RoBERTa or GPT-2 tokenizer from vocab.json, merges.txt and the files beside them. */
+/* Read a RoBERTa, GPT-2 or DeBERTa tokenizer from vocab.json, merges.txt and the files beside them.
+ */
 gpuserve_status
 gsv_tokenizer_read_merges(struct gsv_tokenizer *tokenizer, enum gsv_tokenizer_class class,
                           const struct gsv_text_file *vocab, const struct gsv_text_file *merges,
                           const struct gsv_vocab_files *files, gpuserve_error *error);
-/* Read an XLM-RoBERTa or CamemBERT tokenizer from the SentencePiece file, which need not be UTF-8,
- * and the files beside it. */
+/* Read a tokenizer of one of the other classes from its SentencePiece file, which need not be
+ * UTF-8, and the files beside it. */
 gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *tokenizer,
                                        enum gsv_tokenizer_class class,
                                        const struct gsv_text_file *model,

@@ -94,6 +94,9 @@ TRUNCATE_LEFT = 2
 TRUNCATE_STRICT = 3
 AGGREGATION_SIMPLE = 0
 AGGREGATION_NONE = 1
+AGGREGATION_FIRST = 2
+AGGREGATION_AVERAGE = 3
+AGGREGATION_MAX = 4
 TASK_EMBED = 0
 TASK_CLASSIFY = 1
 TASK_TOKEN_VECTORS = 2
@@ -831,6 +834,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_void_p,
         c_size_t,
+        c_char_p,
+        c_size_t,
+        c_void_p,
         c_void_p,
         c_size_t,
         c_uint32,

@@ -57,14 +57,15 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
 
 # ------------------------------------------------------------------------------------- entities
 
-STRATEGIES = {"simple": _abi.AGGREGATION_SIMPLE, "none": _abi.AGGREGATION_NONE}
+STRATEGIES = {"simple": _abi.AGGREGATION_SIMPLE, "none": _abi.AGGREGATION_NONE, "first": _abi.AGGREGATION_FIRST,
+              "average": _abi.AGGREGATION_AVERAGE, "max": _abi.AGGREGATION_MAX}
 
 
 def entities(model: "Handle", text: str, found: TokenLabels, strategy: str,
              ignored: Sequence[str]) -> List[Entity]:
     """The entities of one text."""
     if strategy not in STRATEGIES:
-        raise InvalidError(f'aggregation_strategy "{strategy}" is unknown', "known are none and simple")
+        raise InvalidError(f'aggregation_strategy "{strategy}" is unknown', "known are " + ", ".join(sorted(STRATEGIES)))
     encoded = text.encode()
     return model._guarded(lambda: _read(model, encoded, found, STRATEGIES[strategy], ignored))
 
@@ -76,14 +77,14 @@ def _read(model: "Handle", encoded: bytes, found: TokenLabels, aggregation: int,
     scores = np.ascontiguousarray(found.scores)
     given = (_abi.Entity * max(len(ids), 1))()
     n = c_size_t()
-    call(library.gpuserve_entities, handle, _texts.address(scores), scores.shape[1], _texts.address(spans), len(ids),
-         aggregation, given, byref(n))
+    call(library.gpuserve_entities, handle, _texts.address(scores), scores.shape[1], encoded, len(encoded),
+         _texts.address(ids), _texts.address(spans), len(ids), aggregation, given, byref(n))
     made: List[Entity] = []
     for one in given[:n.value]:
         name = library.gpuserve_entity_name(handle, byref(one), aggregation).decode()
         if name in ignored:
             continue
-        grouped = aggregation == _abi.AGGREGATION_SIMPLE
+        grouped = aggregation != _abi.AGGREGATION_NONE
         entity: Entity = {"entity_group" if grouped else "entity": name, "score": float(one.score)}
         if not grouped:
             entity["index"] = int(one.first)

@@ -353,7 +353,8 @@ class Model(Handle):
 
         Args:
             aggregation_strategy: ``"simple"``: adjacent tokens of one kind form one entity; ``"none"``:
-                every token with its label.
+                every token with its label; ``"first"``, ``"average"``, ``"max"``: as simple, of whole
+                words, each with the scores of its first token, the mean, or those of its best token.
             ignore_labels: labels that are not entities.
             client: as for :meth:`encode`.
 
@@ -381,11 +382,13 @@ class Model(Handle):
         return cast(Floats, flat[0] if alone else flat)
 
     def rank(self, query: str, documents: Sequence[str], top_k: Optional[int] = None,
-             return_documents: bool = False, *, client: int = 0) -> List[Dict[str, Any]]:
+             return_documents: bool = False, *, prompt: Optional[str] = None,
+             client: int = 0) -> List[Dict[str, Any]]:
         """Documents sorted by relevance, as ``CrossEncoder.rank``.
 
         Uses the model's score of the pair if it is a cross-encoder, else the cosine similarity of the
-        embeddings. ``client`` as for :meth:`encode`.
+        embeddings. ``prompt`` is the query's prompt, or the instruction of a reranker that is a
+        language model; default the model's own. ``client`` as for :meth:`encode`.
         """
         if _texts.is_text(documents):
             raise TypeError("documents is one str, not a list of them")
@@ -394,7 +397,7 @@ class Model(Handle):
         for i in range(0, len(documents), arguments.CHUNK_TEXTS):
             part = slice(i, i + arguments.CHUNK_TEXTS)
             patiently(self, lambda: self._guarded(
-                lambda: rerank(self, query, documents[part], scores[part], i, caller)))
+                lambda: rerank(self, query, documents[part], scores[part], i, caller, prompt)))
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]),
                  **({"text": documents[i]} if return_documents else {})} for i in order]

@@ -128,6 +128,8 @@ void load_model(struct loaded *model, const char *path, const struct load_option
     cr_assert_eq(gsv_spec_load(&model->spec, dir, options->head, options->pooling, &error),
                  GPUSERVE_OK, "%s", error.message);
     gsv_dir_close(&dir);
+    if (gsv_spec_facts(model->spec)->needs_answers)
+        cr_assert_eq(gsv_spec_set_answers(model->spec, YES, NO, &error), GPUSERVE_OK);
     work.max_seqlen = gsv_spec_facts(model->spec)->max_tokens;
     if (work.max_seqlen > work.max_tokens)
         work.max_seqlen = work.max_tokens;

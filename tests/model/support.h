@@ -14,6 +14,9 @@
 #include <stdint.h>
 
 /* A loaded model on the host. */
+/* The tokens that a reranker which is a language model answers with, in all fixtures. */
+enum { NO = 5, YES = 7 };
+
 struct loaded {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;

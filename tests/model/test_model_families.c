@@ -185,6 +185,25 @@ static void check_adapters(const struct loaded *model, const char *name, const c
     }
 }
 
+/* A language model as a reranker: the classifier is the difference of two logits of the next
+ * token. Without a second token it is the logit of the first. */
+static void check_answers(const struct loaded *model, const char *name, const char *reference,
+                          const struct texts *texts)
+{
+    const struct gsv_run run = { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW };
+    const size_t vocab = (size_t)gsv_spec_facts(model->spec)->vocab_size;
+    size_t count;
+    double *next = read_reference(reference, "next_f64", &count);
+    float *got = run_all(model, texts, run);
+
+    cr_assert_eq(count, texts->n * vocab);
+    for (size_t i = 0; i < texts->n; i++)
+        cr_expect_float_eq(got[i], next[i * vocab + YES] - next[i * vocab + NO], LARGEST, "%s: %zu",
+                           name, i);
+    free(got);
+    free(next);
+}
+
 static void check_model(const char *name, const struct gpuserve_backend *backend)
 {
     struct loaded model;
@@ -206,6 +225,8 @@ static void check_model(const char *name, const struct gpuserve_backend *backend
     for (size_t i = 0; i < n; i++)
         check_output(&model, name, reference, &texts, &outputs[i]);
     check_adapters(&model, name, reference, &texts);
+    if (facts->scores_answers)
+        check_answers(&model, name, reference, &texts);
     unload_model(&model);
     free_texts(&texts);
 }

@@ -63,7 +63,7 @@ class LabelTokens(Case):
             self.assertEqual(tagger.convert_ids_to_tokens(alone.ids), [vocabulary[i] for i in alone.ids])
             with self.assertRaises(gpuserve.errors.InvalidError):
                 tagger.convert_ids_to_tokens([1 << 20])
-            with self.assertRaisesRegex(gpuserve.errors.InvalidError, "none and simple"):
+            with self.assertRaisesRegex(gpuserve.errors.InvalidError, "known are average, first"):
                 tagger.entities(texts[0], aggregation_strategy="most")
 
     def test_other_models_label_no_tokens(self):

@@ -179,6 +179,12 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool p
     return 2;
 }
 
+bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return false;
+}
+
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token)
 {
     (void)tokenizer;
@@ -220,6 +226,16 @@ static char adapter_name[] = "adapted", adapter_text[] = "";
 static const struct gsv_prompt prompts[] = { { query_name, query_text, 0 },
                                              { passage_name, passage_text, 0 },
                                              { adapter_name, adapter_text, 1 } };
+
+gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t no,
+                                     gpuserve_error *error)
+{
+    (void)spec;
+    (void)yes;
+    (void)no;
+    (void)error;
+    return GPUSERVE_OK;
+}
 
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error)

@@ -67,7 +67,9 @@ class Server:
 
 
 def find_model(name):
-    """The folder of a real model."""
+    """The folder of a real model, or a path."""
+    if "/" in name:
+        return pathlib.Path(name)
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     folder = pathlib.Path(os.environ.get("GPUSERVE_TEST_MODELS") or
                           pathlib.Path(cache) / "gpuserve" / "models") / name

@@ -1,6 +1,6 @@
 /*
- * test_merges_files.c - directories with vocab.json and merges.txt, or sentencepiece.bpe.model,
- * against transformers.
+ * test_merges_files.c - directories with vocab.json and merges.txt, sentencepiece.bpe.model, or the
+ * tokenizer.json of an encoder family, against transformers and `tokenizers`.
  *
  * Data in tests/data/tokenizers is written by tools/make_test_tokenizers.py. Also damaged merges;
  * damaged models are in test_spm.c.
@@ -74,6 +74,29 @@ static void check_row(const struct gsv_tokenizer *t, struct gsv_encoding *e, con
         check_decoded(t, e, row, name);
 }
 
+/* All rows of expected.json in one directory. */
+static void check_directory(const char *name, const char *kind)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_encoding e = { 0 };
+    struct gsv_tokenizer *t = NULL;
+    char path[1024], expected[1100];
+    const json_t *row;
+    json_t *rows;
+    size_t j;
+
+    snprintf(path, sizeof(path), "%s/tokenizers/%s", TEST_DATA_DIR, name);
+    snprintf(expected, sizeof(expected), "%s/expected.json", path);
+    rows = json_load_file(expected, 0, NULL);
+    cr_assert_gt(json_array_size(rows), 25, "%s", name);
+    cr_assert_eq(load(&t, path, NULL, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_str_eq(gsv_tokenizer_kind(t), kind, "%s", name);
+    json_array_foreach(rows, j, row) check_row(t, &e, row, name);
+    json_decref(rows);
+    gsv_encoding_reset(&e);
+    gsv_tokenizer_free(&t);
+}
+
 Test(merges_files, all_equals_transformers)
 {
     static const char *const names[] = {
@@ -82,26 +105,46 @@ Test(merges_files, all_equals_transformers)
         "xlm-roberta",     "xlm-roberta-added", "camembert",   "camembert-added",
     };
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        gpuserve_error error = GPUSERVE_ERROR_INIT;
-        struct gsv_encoding e = { 0 };
-        struct gsv_tokenizer *t = NULL;
-        char path[1024], expected[1100];
-        const json_t *row;
-        json_t *rows;
-        size_t j;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        check_directory(names[i], i < 8 ? "BPE" : "Unigram");
+}
 
-        snprintf(path, sizeof(path), "%s/tokenizers/%s", TEST_DATA_DIR, names[i]);
-        snprintf(expected, sizeof(expected), "%s/expected.json", path);
-        rows = json_load_file(expected, 0, NULL);
-        cr_assert_gt(json_array_size(rows), 25);
-        cr_assert_eq(load(&t, path, NULL, &error), GPUSERVE_OK, "%s", error.message);
-        cr_expect_str_eq(gsv_tokenizer_kind(t), i < 8 ? "BPE" : "Unigram");
-        json_array_foreach(rows, j, row) check_row(t, &e, row, names[i]);
-        json_decref(rows);
-        gsv_encoding_reset(&e);
-        gsv_tokenizer_free(&t);
-    }
+/* tokenizer.json as the checkpoints of the encoder families have it; written by
+ * tools/make_family_tokenizers.py. */
+Test(merges_files, families)
+{
+    static const struct {
+        const char *name, *kind;
+    } families[] = {
+        { "family-qwen2", "BPE" },
+        { "family-qwen3-embedding", "BPE" },
+        { "family-llama3", "BPE" },
+        { "family-eurobert", "BPE" },
+        { "family-modernbert", "BPE" },
+        { "family-deberta", "BPE" },
+        { "family-clip", "BPE" },
+        { "family-clip-special", "BPE" },
+        { "family-llama2", "BPE" },
+        { "family-mistral", "BPE" },
+        { "family-gemma", "BPE" },
+        { "family-t5", "Unigram" },
+        { "family-albert", "Unigram" },
+        { "family-deberta-v2", "Unigram" },
+        { "family-deberta-v2-newer", "Unigram" },
+        /* without tokenizer.json, by tools/make_test_tokenizers.py */
+        { "deberta", "BPE" },
+        { "deberta-prefix", "BPE" },
+        { "deberta-v2", "Unigram" },
+        { "deberta-v2-lower", "Unigram" },
+        { "t5", "Unigram" },
+        { "t5-few", "Unigram" },
+        { "mt5", "Unigram" },
+        { "albert", "Unigram" },
+        { "albert-cased", "Unigram" },
+    };
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+        check_directory(families[i].name, families[i].kind);
 }
 
 /* ------------------------------------------------------------------ broken files */
@@ -304,7 +347,7 @@ Test(merges_files, both_files_and_a_known_class_are_needed)
           "the file vocab.json is missing, which RobertaTokenizer needs" },
         { { { "vocab.json", NULL }, { "merges.txt", NULL } },
           GPUSERVE_E_NOT_FOUND,
-          "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or sentencepiece." },
+          "neither tokenizer.json nor vocab.txt, vocab.json with merges.txt, sentencepiece." },
         { { { "config.json", "{\"model_type\": \"xlm-roberta\"}" } },
           GPUSERVE_E_NOT_FOUND,
           "the file sentencepiece.bpe.model is missing, which XLMRobertaTokenizer needs" },

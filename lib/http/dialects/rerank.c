@@ -167,7 +167,6 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
         { "truncate_prompt_tokens", "use `max_tokens_per_doc` to cut documents" },
         { "max_tokens_per_query", "the server does not cut the query separately" },
         { "max_query_tokens", "the server does not cut the query separately" },
-        { "instruction", "the server uses the model's own prompts" },
         { 0 },
     };
     const json_t *body = exchange->json;
@@ -175,6 +174,8 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
     bool cut = true;
 
     if (!gsv_option_unoffered(exchange, body, unoffered) || !check_form(exchange) ||
+        !gsv_rerank_read_instruction(exchange, &ranking->rerank,
+                                     json_object_get(body, "instruction")) ||
         !read_count(exchange, &ranking->top_n) ||
         !gsv_member_count(exchange, body, "max_tokens_per_doc", 1, INT32_MAX, &limit) ||
         !gsv_member_flag(exchange, body, "truncation", &cut) ||

@@ -89,7 +89,7 @@ static bool refuse_swapped(struct gsv_exchange *exchange)
 static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
 {
     const uint32_t aggregation = r->question->aggregation;
-    const bool grouped = aggregation == GPUSERVE_AGGREGATION_SIMPLE;
+    const bool grouped = aggregation != GPUSERVE_AGGREGATION_NONE;
     const char *name = gpuserve_entity_name(r->exchange->served->model, entity, aggregation);
     const gpuserve_span *spans = r->tokens->spans;
     struct gsv_buffer *to = &r->exchange->reply;
@@ -124,9 +124,9 @@ static bool put_entities(struct http_entities_reading *r, const float *scores)
 
     if (!found)
         return false;
-    st = gpuserve_entities(r->exchange->served->model, scores, r->exchange->work.columns,
-                           r->tokens->spans, r->tokens->n, r->question->aggregation, found, &n,
-                           &error);
+    st = gpuserve_entities(r->exchange->served->model, scores, r->exchange->work.columns, r->text,
+                           r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
+                           r->question->aggregation, found, &n, &error);
     if (st == GPUSERVE_E_MISMATCH)
         return refuse_swapped(r->exchange);
     if (st != GPUSERVE_OK)
@@ -228,7 +228,9 @@ void gsv_entities(struct gsv_exchange *exchange)
 {
     static const char *const known[] = { "aggregation_strategy", "ignore_labels", "truncate",
                                          "truncation_direction", NULL };
-    static const char *const strategies[] = { "simple", "none", NULL }; /* gpuserve_aggregation */
+    static const char *const strategies[] = {
+        "simple", "none", "first", "average", "max", NULL
+    }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *given = json_object_get(exchange->json, "inputs");
     struct entities_question *question = gsv_keep(exchange, 1, sizeof(*question));

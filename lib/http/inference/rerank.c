@@ -67,6 +67,24 @@ bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, c
     return true;
 }
 
+bool gsv_rerank_read_instruction(struct gsv_exchange *exchange, struct gsv_rerank *rerank,
+                                 const json_t *instruction)
+{
+    if (!instruction || json_is_null(instruction))
+        return true;
+    if (!json_object_get(exchange->served->facts, "pair_template"))
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "instruction",
+                          "`instruction` is not supported: the model is not a reranker that "
+                          "follows instructions");
+    if (!json_is_string(instruction))
+        return gsv_refuse(exchange, GSV_P_INVALID, "instruction", "`instruction` is not a string");
+    if (strlen(json_string_value(instruction)) != json_string_length(instruction))
+        return gsv_refuse(exchange, GSV_P_INVALID, "instruction",
+                          "`instruction` has a NUL character");
+    rerank->instruction = json_string_value(instruction);
+    return true;
+}
+
 /* ----------------------------------------------------------------------------------------- run */
 
 static void finish(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
@@ -113,6 +131,7 @@ static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank
     job.task = GPUSERVE_TASK_CLASSIFY;
     job.score = rerank->raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SIGMOID;
     job.truncation = rerank->truncation;
+    job.prompt = rerank->instruction;
     return gsv_call_start(exchange, &job, &pairs, on_pairs);
 }
 

@@ -14,7 +14,8 @@ struct gsv_rerank {
     const char *query;
     size_t query_size;
     struct gsv_inputs documents;
-    bool raw; /* logits or cosines; otherwise 0 to 1 */
+    bool raw;                /* logits or cosines; otherwise 0 to 1 */
+    const char *instruction; /* of a pair template; NULL: the model's own */
     uint32_t truncation;
     struct gsv_ranked *ranked; /* [documents.n], best first: the result */
     bool is_cosine;
@@ -26,6 +27,10 @@ struct gsv_rerank {
  * field. */
 bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, const json_t *query,
                      const json_t *list, const char *name);
+
+/* Reads `instruction`; refused unless the model writes pairs into a template. */
+bool gsv_rerank_read_instruction(struct gsv_exchange *exchange, struct gsv_rerank *rerank,
+                                 const json_t *instruction);
 
 /* Starts the first job; `rerank` must live in the exchange. Sets exchange->rerank. */
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);

@@ -84,6 +84,7 @@ COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": 
     max_tokens={**AT_LEAST_1, "description": "truncate each text at this number of tokens, including special tokens"})
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
                 top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "alias of `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
+                instruction=TEXT,
                 max_tokens_per_doc={**AT_LEAST_1, "description": "truncate each document at this number of tokens"},
                 truncation={**FLAG, "description": "false: reject texts over the model's limit"})
 INSTANCES = {name: record((name,), signature_name={"type": "string", "enum": ["serving_default"]},

@@ -1,10 +1,11 @@
 /*
  * entities.c - token classification to named entities, as in transformers' pipeline.
  *
- *   scores per token -> best label (argmax) -> "simple": adjacent tokens of one kind form an entity
+ *   scores per token -> units -> best label (argmax) -> adjacent units of one kind form an entity
  *
- * Aggregation strategies: "simple" (B-/I- tags) and "none" (one entity per token). The caller owns
- * scores, text and results; no state is kept between calls.
+ * A unit is a token ("none", "simple") or a word with scores of its tokens ("first", "average",
+ * "max"); "none" merges nothing. The caller owns scores, text and results; no state is kept between
+ * calls.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -43,7 +44,7 @@ GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
 {
     const char *label = entity ? gpuserve_model_label(model, entity->label) : NULL;
     const char *dash =
-        label && aggregation == GPUSERVE_AGGREGATION_SIMPLE ? strchr(label, '-') : NULL;
+        label && aggregation != GPUSERVE_AGGREGATION_NONE ? strchr(label, '-') : NULL;
 
     return dash ? dash + 1 : label;
 }
@@ -53,56 +54,224 @@ static bool is_special(gpuserve_span span)
     return span.end == 0;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *model, const float *scores,
-                                               size_t n_labels, const gpuserve_span *spans,
+/* ------------------------------------------------------------------------------------- units */
+
+/* One text with its tokens and their scores, borrowed for the call. */
+struct labelled_text {
+    const struct gsv_tokenizer *tokenizer; /* of the aggregations of words; else NULL */
+    const float *scores;
+    size_t n_labels;
+    const char *text;
+    size_t text_size;
+    const int32_t *ids;
+    const gpuserve_span *spans;
+    size_t n_tokens;
+    uint32_t aggregation;
+};
+
+/* Tokens with one label: a token or a word. */
+struct labelled_unit {
+    size_t first, last, label;
+    double score;
+};
+
+static size_t count_chars(const char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+/* True if the word of the token before goes on, by the rules of transformers: a token with a prefix
+ * is longer than its text. Without prefixes a word goes on unless a space begins or precedes the
+ * token. An unknown token begins a word. */
+static bool continues(const struct labelled_text *t, size_t token)
+{
+    const gpuserve_span span = t->spans[token];
+    size_t size = 0;
+    const char *token_text;
+
+    if (t->ids[token] == gsv_tokenizer_unknown(t->tokenizer))
+        return false;
+    if (!gsv_tokenizer_has_prefix(t->tokenizer))
+        return span.begin > 0 && t->text[span.begin - 1] != ' ' &&
+               (span.begin == t->text_size || t->text[span.begin] != ' ');
+    token_text = gsv_tokenizer_token(t->tokenizer, t->ids[token], &size);
+    return !token_text || count_chars(token_text, size) !=
+                              count_chars(t->text + span.begin, span.end - span.begin);
+}
+
+/* The mean score of a label over the tokens of a unit that are not special. */
+static double mean_score(const struct labelled_text *t, const struct labelled_unit *unit,
+                         size_t label)
+{
+    double sum = 0;
+    size_t n = 0;
+
+    for (size_t i = unit->first; i <= unit->last; i++) {
+        if (is_special(t->spans[i]))
+            continue;
+        sum += (double)t->scores[i * t->n_labels + label];
+        n++;
+    }
+    return sum / (double)n;
+}
+
+static void label_average(const struct labelled_text *t, struct labelled_unit *unit)
+{
+    unit->score = mean_score(t, unit, 0);
+    unit->label = 0;
+    for (size_t label = 1; label < t->n_labels; label++) {
+        const double score = mean_score(t, unit, label);
+
+        if (score > unit->score) {
+            unit->score = score;
+            unit->label = label;
+        }
+    }
+}
+
+/* The best label of the first token or, with MAX, of the token with the highest score. */
+static void label_token(const struct labelled_text *t, struct labelled_unit *unit)
+{
+    const size_t last = t->aggregation == GPUSERVE_AGGREGATION_MAX ? unit->last : unit->first;
+    bool found = false;
+
+    for (size_t i = unit->first; i <= last; i++) {
+        const float *row = t->scores + i * t->n_labels;
+        const size_t best = best_of(row, t->n_labels);
+
+        if (is_special(t->spans[i]) || (found && (double)row[best] <= unit->score))
+            continue;
+        unit->label = best;
+        unit->score = (double)row[best];
+        found = true;
+    }
+}
+
+/* Find the unit at or after token `at`; false if only special tokens are left. */
+static bool next_unit(const struct labelled_text *t, size_t at, struct labelled_unit *unit)
+{
+    while (at < t->n_tokens && is_special(t->spans[at]))
+        at++;
+    if (at == t->n_tokens)
+        return false;
+    unit->first = unit->last = at;
+    for (size_t i = at + 1; t->tokenizer && i < t->n_tokens; i++) {
+        if (is_special(t->spans[i]))
+            continue;
+        if (!continues(t, i))
+            break;
+        unit->last = i;
+    }
+    if (t->aggregation == GPUSERVE_AGGREGATION_AVERAGE)
+        label_average(t, unit);
+    else
+        label_token(t, unit);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------- entities */
+
+static size_t merge_units(const struct labelled_text *t, char *const *labels,
+                          gpuserve_entity *entities)
+{
+    const char *before = NULL; /* label of the previous unit; NULL: no entity yet */
+    gpuserve_entity *entity = entities;
+    struct labelled_unit unit = { 0 };
+    double sum = 0;
+    size_t n = 0; /* units in the entity */
+
+    for (size_t at = 0; next_unit(t, at, &unit); at = unit.last + 1) {
+        const char *label = labels[unit.label];
+        const bool goes_on = t->aggregation != GPUSERVE_AGGREGATION_NONE && before &&
+                             !begins(label) && strcmp(kind_of(before), kind_of(label)) == 0;
+
+        entity += before && !goes_on;
+        if (!goes_on) {
+            *entity =
+                (gpuserve_entity){ .first = (uint32_t)unit.first, .label = (uint32_t)unit.label };
+            sum = 0;
+            n = 0;
+        }
+        sum += unit.score;
+        entity->last = (uint32_t)unit.last;
+        entity->score = (float)(sum / (double)++n);
+        before = label;
+    }
+    return before ? (size_t)(entity - entities) + 1 : 0;
+}
+
+/* Check what the aggregations of words read: tokens within the text. */
+static gpuserve_status check_words(const struct labelled_text *t, gpuserve_error *error)
+{
+    if (!t->text || !t->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "text or ids is NULL");
+    for (size_t i = 0; i < t->n_tokens; i++) {
+        if (t->spans[i].begin > t->spans[i].end || t->spans[i].end > t->text_size)
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "token %zu spans bytes %u to %u of a text of %zu bytes", i,
+                            t->spans[i].begin, t->spans[i].end, t->text_size);
+    }
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status check_entities(const struct labelled_text *t, size_t n_known,
+                                      const gpuserve_entity *entities, const size_t *n_entities,
+                                      gpuserve_error *error)
+{
+    if (!n_entities || (t->n_tokens > 0 && (!t->scores || !t->spans || !entities)))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "scores, spans, entities or n_entities is NULL");
+    if (t->aggregation > GPUSERVE_AGGREGATION_MAX)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "aggregation is %u, outside 0 to %d",
+                        t->aggregation, GPUSERVE_AGGREGATION_MAX);
+    if (n_known == 0 || t->n_tokens > UINT32_MAX)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the model has %zu labels (min 1), the text %zu tokens (max 4294967295)",
+                        n_known, t->n_tokens);
+    if (t->n_labels != n_known)
+        return gsv_fail(error, GPUSERVE_E_MISMATCH,
+                        "the scores have %zu labels a token, the model has %zu labels", t->n_labels,
+                        n_known);
+    return t->n_tokens > 0 && t->aggregation > GPUSERVE_AGGREGATION_NONE ? check_words(t, error)
+                                                                         : GPUSERVE_OK;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *handle, const float *scores,
+                                               size_t n_labels, const char *text, size_t text_size,
+                                               const int32_t *ids, const gpuserve_span *spans,
                                                size_t n_tokens, uint32_t aggregation,
                                                gpuserve_entity *entities, size_t *n_entities,
                                                gpuserve_error *error)
 {
     /* Loaded once: a swap during the call may change the number of labels. */
-    const struct gsv_model_info *info = model ? atomic_load(&model->info) : NULL;
-    const size_t n_known = info ? info->n_labels : 0;
-    const char *before = NULL; /* label of the previous token; NULL: no entity yet */
-    gpuserve_entity *entity = entities;
-    double sum = 0;
-    size_t n = 0; /* tokens in the entity */
-    gpuserve_status st = gsv_handle_check(model, error);
+    const struct gsv_model_info *info = handle ? atomic_load(&handle->info) : NULL;
+    struct labelled_text t = {
+        .scores = scores,
+        .n_labels = n_labels,
+        .text = text,
+        .text_size = text_size,
+        .ids = ids,
+        .spans = spans,
+        .n_tokens = n_tokens,
+        .aggregation = aggregation,
+    };
+    struct gsv_model *model = NULL;
+    gpuserve_status st = gsv_handle_check(handle, error);
 
+    if (st == GPUSERVE_OK)
+        st = check_entities(&t, info->n_labels, entities, n_entities, error);
+    if (st == GPUSERVE_OK && aggregation > GPUSERVE_AGGREGATION_NONE)
+        st = gsv_handle_pin(handle, &model, error);
     if (st != GPUSERVE_OK)
         return st;
-    if (!n_entities || (n_tokens > 0 && (!scores || !spans || !entities)))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "scores, spans, entities or n_entities is NULL");
-    if (aggregation > GPUSERVE_AGGREGATION_NONE)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "aggregation is %u, outside 0 to %d",
-                        aggregation, GPUSERVE_AGGREGATION_NONE);
-    if (n_known == 0 || n_tokens > UINT32_MAX)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "the model has %zu labels (min 1), the text %zu tokens (max 4294967295)",
-                        n_known, n_tokens);
-    if (n_labels != n_known)
-        return gsv_fail(error, GPUSERVE_E_MISMATCH,
-                        "the scores have %zu labels a token, the model has %zu labels", n_labels,
-                        n_known);
-    for (size_t i = 0; i < n_tokens; i++) {
-        const size_t best = best_of(scores + i * n_labels, n_labels);
-        const char *label = info->labels[best];
-        const bool goes_on = aggregation == GPUSERVE_AGGREGATION_SIMPLE && before &&
-                             !begins(label) && strcmp(kind_of(before), kind_of(label)) == 0;
-
-        if (is_special(spans[i]))
-            continue;
-        entity += before && !goes_on;
-        if (!goes_on) {
-            *entity = (gpuserve_entity){ .first = (uint32_t)i, .label = (uint32_t)best };
-            sum = 0;
-            n = 0;
-        }
-        sum += (double)scores[i * n_labels + best];
-        entity->last = (uint32_t)i;
-        entity->score = (float)(sum / (double)++n);
-        before = label;
-    }
-    *n_entities = before ? (size_t)(entity - entities) + 1 : 0;
+    if (model)
+        t.tokenizer = model->plan.tokenizer;
+    *n_entities = merge_units(&t, info->labels, entities);
+    if (model)
+        gsv_handle_unpin(handle, &model);
     return GPUSERVE_OK;
 }
 

@@ -98,7 +98,7 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
                         "the model does not support reranking: its classifier has %zu labels, and "
                         "it has no embedding",
                         facts->n_labels);
-    if (r->options.query_prompt || r->options.document_prompt)
+    if ((r->options.query_prompt && !facts->pair_template) || r->options.document_prompt)
         return gsv_fail(error, GPUSERVE_E_INVALID, "a cross-encoder does not accept prompts");
     return GPUSERVE_OK;
 }
@@ -199,6 +199,7 @@ static gpuserve_status score_pairs(struct rerank *r, size_t first, size_t n, gpu
     gpuserve_job job = new_job(r);
 
     job.task = GPUSERVE_TASK_CLASSIFY;
+    job.prompt = r->options.query_prompt; /* the instruction of a pair template */
     job.score = r->options.score ? r->options.score : (uint32_t)GPUSERVE_SCORE_SIGMOID;
     job.n_items = n;
     job.texts = r->queries;

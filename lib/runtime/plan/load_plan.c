@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/plan/pair_frame.h"
 #include "lib/runtime/plan/prompt.h"
 
 #include <inttypes.h>
@@ -156,6 +157,8 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
     if (st == GPUSERVE_OK)
         st = choose_max_tokens(plan, options->max_tokens, error);
     if (st == GPUSERVE_OK)
+        st = gsv_pair_frame_make(plan, error);
+    if (st == GPUSERVE_OK)
         st = gsv_prompt_choose(plan, options, error);
     if (st != GPUSERVE_OK)
         gsv_plan_reset(plan);
@@ -171,6 +174,8 @@ void gsv_plan_reset(struct gsv_plan *plan)
     free(plan->prompt_text);
     plan->prompt_text = NULL;
     plan->default_prompt = plan->default_prompt_name = NULL;
+    free(plan->frame.ids);
+    plan->frame = (struct gsv_pair_frame){ 0 };
     free(plan->replicas);
     plan->replicas = NULL;
 }

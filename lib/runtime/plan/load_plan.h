@@ -20,6 +20,12 @@ struct gsv_capacity {
     uint64_t all, device;
 };
 
+/* The tokens before and after the changing part of a pair template. Zero: there is no template. */
+struct gsv_pair_frame {
+    int32_t *ids; /* [n_before + n_after]; owned */
+    size_t n_before, n_after;
+};
+
 struct gsv_plan {
     struct gsv_dir *dir;
     struct gsv_spec *spec;
@@ -36,6 +42,7 @@ struct gsv_plan {
     const char *default_prompt_name; /* its name, if it is one of the model's prompts */
     int32_t default_adapter;         /* of jobs without a prompt, as in gsv_run */
     char *prompt_text;               /* owned: the default prompt of the options */
+    struct gsv_pair_frame frame;     /* of facts->pair_template */
     int32_t n_workers; /* worker threads with one stream each; as many for each replica */
     bool has_wide;     /* one more stream shared by all workers: see batch_formation.c */
     struct gsv_exec_options narrow;

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
+#include "lib/runtime/plan/pair_frame.h"
 #include "lib/runtime/plan/prompt.h"
 
 #include <string.h>
@@ -177,20 +178,25 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
 {
     const uint64_t limit = (uint64_t)model->plan.max_tokens;
     const uint64_t special = gsv_tokenizer_special_count(model->plan.tokenizer, job->pairs != NULL);
+    const bool framed = gsv_uses_template(&model->plan, job);
     const size_t prompt_bytes = size->prompt ? strlen(size->prompt) : 0;
+    const size_t frame_bytes = framed ? gsv_pair_middle_write(model->plan.facts->pair_template,
+                                                              (struct gsv_pair_middle){ 0 }, NULL)
+                                      : 0;
+    const size_t frame_tokens = model->plan.frame.n_before + model->plan.frame.n_after;
     gpuserve_status st = GPUSERVE_OK;
 
     if (prompt_bytes > MAX_TEXT_BYTES)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "the prompt has %zu bytes, the limit is %u",
                         prompt_bytes, MAX_TEXT_BYTES);
     for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
-        size_t bytes = prompt_bytes;
+        size_t bytes = prompt_bytes + frame_bytes;
         uint64_t tokens;
 
         st = add_text("text", i, job->texts, job->text_sizes, &bytes, error);
         if (st == GPUSERVE_OK && job->pairs)
             st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
-        tokens = special + bytes / BYTES_A_TOKEN + 1;
+        tokens = (framed ? frame_tokens : special) + bytes / BYTES_A_TOKEN + 1;
         size->reservation.bytes += bytes;
         size->reservation.tokens += tokens < limit ? tokens : limit;
     }

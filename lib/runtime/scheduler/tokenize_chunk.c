@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
+#include "lib/runtime/plan/pair_frame.h"
 #include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/model.h"
 
@@ -102,32 +103,67 @@ static gpuserve_status join_prompt(struct gsv_encoder *encoder, const char *prom
     return GPUSERVE_OK;
 }
 
+/* Write the tokens of a pair template around the tokens from ids[before] on. */
+static void put_frame(const struct gsv_pair_frame *frame, int32_t *ids, size_t n_middle)
+{
+    if (!frame)
+        return;
+    memcpy(ids, frame->ids, frame->n_before * sizeof(*ids));
+    memcpy(ids + frame->n_before + n_middle, frame->ids + frame->n_before,
+           frame->n_after * sizeof(*ids));
+}
+
+/* Append the tokens of an item, inside a frame unless that is NULL. */
 static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
                               struct chunk_capacity *capacity, const struct gsv_encoding *text,
-                              struct gsv_item *item, gpuserve_error *error)
+                              const struct gsv_pair_frame *frame, struct gsv_item *item,
+                              gpuserve_error *error)
 {
     int32_t empty_id = model->plan.facts->empty_id;
     uint8_t empty_type = 0;
     struct gsv_encoding empty = { .ids = &empty_id, .type_ids = &empty_type, .n = 1 };
     const struct gsv_encoding *from = text->n == 0 && empty_id > 0 ? &empty : text;
-    const size_t needed = chunk->n_tokens + from->n;
+    const size_t before = frame ? frame->n_before : 0;
+    const size_t n = from->n + before + (frame ? frame->n_after : 0);
+    const size_t needed = chunk->n_tokens + n;
 
-    if (from->n == 0)
+    if (n == 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the text has no tokens");
     if (!gsv_grow((void **)&chunk->ids, &capacity->ids, needed, sizeof(*chunk->ids), SIZE_MAX) ||
         !gsv_grow((void **)&chunk->type_ids, &capacity->type_ids, needed, 1, SIZE_MAX))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
-    memcpy(chunk->ids + chunk->n_tokens, from->ids, from->n * sizeof(*from->ids));
+    memcpy(chunk->ids + chunk->n_tokens + before, from->ids, from->n * sizeof(*from->ids));
+    put_frame(frame, chunk->ids + chunk->n_tokens, from->n);
+    memset(chunk->type_ids + chunk->n_tokens, 0, n);
     /* A model with one token type has no embedding for a second one. */
     if (model->plan.facts->type_vocab_size > 1)
-        memcpy(chunk->type_ids + chunk->n_tokens, from->type_ids, from->n);
-    else
-        memset(chunk->type_ids + chunk->n_tokens, 0, from->n);
+        memcpy(chunk->type_ids + chunk->n_tokens + before, from->type_ids, from->n);
     item->offset = chunk->n_tokens;
-    item->n_tokens = (uint32_t)from->n;
+    item->n_tokens = (uint32_t)n;
     item->truncated = from->truncated;
     chunk->n_tokens = needed;
     return GPUSERVE_OK;
+}
+
+/* Tokenize a pair as the middle of the model's pair template. */
+static gpuserve_status encode_middle(const struct gsv_model *model, struct gsv_encoder *encoder,
+                                     const struct gsv_pair_middle *middle, uint32_t truncation,
+                                     gpuserve_error *error)
+{
+    const struct gsv_pair_template *template = model->plan.facts->pair_template;
+    const struct gsv_pair_frame *frame = &model->plan.frame;
+    const struct gsv_encode_options options = {
+        .max_tokens = (size_t)model->plan.max_tokens - frame->n_before - frame->n_after,
+        .truncation = truncation,
+        .no_special = true,
+    };
+    const size_t size = gsv_pair_middle_write(template, *middle, NULL);
+
+    if (!gsv_grow((void **)&encoder->text, &encoder->capacity, size, 1, SIZE_MAX))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a pair in its template");
+    gsv_pair_middle_write(template, *middle, encoder->text);
+    return gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, encoder->text, size,
+                                NULL, 0, &options, error);
 }
 
 static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *request,
@@ -138,19 +174,26 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
         .max_tokens = (size_t)model->plan.max_tokens,
         .truncation = request->job.truncation,
     };
+    const struct gsv_pair_frame *frame =
+        gsv_uses_template(&model->plan, &request->job) ? &model->plan.frame : NULL;
     struct chunk_capacity capacity = { 0 };
 
     for (size_t i = chunk->first; i < chunk->end; i++) {
-        size_t size = 0, pair_size = 0;
-        const char *text = gsv_job_text(&request->job, i, &size);
-        const char *pair = gsv_job_pair(&request->job, i, &pair_size);
-        gpuserve_status st = join_prompt(encoder, request->prompt, &text, &size, error);
+        struct gsv_pair_middle item = { .instruction = request->prompt };
+        gpuserve_status st = GPUSERVE_OK;
 
+        item.text = gsv_job_text(&request->job, i, &item.size);
+        item.pair = gsv_job_pair(&request->job, i, &item.pair_size);
+        if (frame)
+            st = encode_middle(model, encoder, &item, options.truncation, error);
+        else
+            st = join_prompt(encoder, request->prompt, &item.text, &item.size, error);
+        if (st == GPUSERVE_OK && !frame)
+            st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, item.text,
+                                      item.size, item.pair, item.pair_size, &options, error);
         if (st == GPUSERVE_OK)
-            st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, text, size, pair,
-                                      pair_size, &options, error);
-        if (st == GPUSERVE_OK)
-            st = append(model, chunk, &capacity, &encoder->encoding, &request->items[i], error);
+            st = append(model, chunk, &capacity, &encoder->encoding, frame, &request->items[i],
+                        error);
         if (st != GPUSERVE_OK)
             return gsv_fail_in(error, st, "item %zu", i);
     }

@@ -116,7 +116,28 @@ static bool put_char(struct gsv_chars *chars, uint32_t c, size_t times)
     return true;
 }
 
-/* Read a "pattern": literal text, or the only supported regular expression, " {2,}". */
+/* Take one of the supported regular expressions of white space; false: it is another one. */
+static bool take_space_regex(struct gsv_normal_step *step, const char *regex)
+{
+    static const struct {
+        const char *regex;
+        size_t min_length;
+        bool lines;
+    } known[] = { { "\\s+", 1, false }, { "\\s{2,}|[\\n\\r\\t]", 2, true } };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(regex, known[i].regex) != 0)
+            continue;
+        step->kind = GSV_NORMAL_REPLACE_SPACE;
+        step->min_length = known[i].min_length;
+        step->lines = known[i].lines;
+        return true;
+    }
+    return false;
+}
+
+/* Read a "pattern": literal text, or a supported regular expression: " {2,}", those of CLIP and of
+ * DeBERTa-v2. */
 static gpuserve_status parse_pattern(struct gsv_normal_step *step,
                                      const struct gsv_json_value *json, const char *name,
                                      gpuserve_error *error)
@@ -128,11 +149,15 @@ static gpuserve_status parse_pattern(struct gsv_normal_step *step,
         return to_chars(&step->pattern, text)
                    ? GPUSERVE_OK
                    : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a normalizer");
-    if (!regex || strcmp(regex, " {2,}") != 0)
-        return gsv_fail(
-            error, GPUSERVE_E_UNSUPPORTED,
-            "%s: normalizer \"Replace\": only a literal pattern is supported, not the regex \"%s\"",
-            name, regex ? regex : "");
+    if (regex && take_space_regex(step, regex))
+        return GPUSERVE_OK;
+    if (!regex)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: normalizer \"Replace\": \"pattern\" is empty or missing", name);
+    if (strcmp(regex, " {2,}") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: normalizer \"Replace\": the regex \"%s\" is not supported", name,
+                        regex);
     step->kind = GSV_NORMAL_REPLACE_RUN;
     return put_char(&step->pattern, ' ', 2)
                ? GPUSERVE_OK
@@ -192,16 +217,22 @@ static gpuserve_status parse_charsmap(struct gsv_normalizer *n, const struct gsv
     return status;
 }
 
+gpuserve_status gsv_normalizer_charsmap(struct gsv_normalizer *n, const unsigned char *charsmap,
+                                        size_t size, const char *name, gpuserve_error *error)
+{
+    const gpuserve_status status = size > 0 ? add_kind(n, GSV_NORMAL_CHARSMAP, error) : GPUSERVE_OK;
+
+    return status == GPUSERVE_OK && size > 0
+               ? gsv_charsmap_read_bytes(&n->steps[n->n - 1].charsmap, charsmap, size, name, error)
+               : status;
+}
+
 gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *n, const unsigned char *charsmap,
                                    size_t size, const char *name, gpuserve_error *error)
 {
-    gpuserve_status status = GPUSERVE_OK;
+    gpuserve_status status = gsv_normalizer_charsmap(n, charsmap, size, name, error);
     struct gsv_normal_step *step;
 
-    if (size > 0)
-        status = add_kind(n, GSV_NORMAL_CHARSMAP, error);
-    if (status == GPUSERVE_OK && size > 0)
-        status = gsv_charsmap_read_bytes(&n->steps[n->n - 1].charsmap, charsmap, size, name, error);
     if (status == GPUSERVE_OK)
         status =
             add_step(n, (struct gsv_normal_step){ .kind = GSV_NORMAL_STRIP, .right = true }, error);

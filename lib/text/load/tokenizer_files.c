@@ -2,8 +2,10 @@
  * tokenizer_files.c - selects and reads the files of a model directory's tokenizer.
  *
  * tokenizer.json has priority. Without it the older formats are read: vocab.txt (BERT), vocab.json
- * with merges.txt (RoBERTa, GPT-2), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT).
- * "tokenizer_class", else the model type, selects among them. A GGUF file has its own tokenizer.
+ * with merges.txt (RoBERTa, GPT-2, DeBERTa), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT),
+ * spm.model (DeBERTa-v2), spiece.model (T5, ALBERT).
+ * "tokenizer_class", else the model type, selects among them. A GGUF file has its
+ * own tokenizer.
  *
  * File sizes are bounded; text files must be UTF-8. gsv_tokenizer_finish() ends each path.
  */
@@ -144,12 +146,11 @@ static gpuserve_status read_merges(struct gsv_tokenizer *t, const struct source 
 }
 
 static gpuserve_status read_spm(struct gsv_tokenizer *t, const struct source *from,
-                                enum gsv_tokenizer_class class, const struct gsv_vocab_files *files,
-                                gpuserve_error *error)
+                                enum gsv_tokenizer_class class, const char *name,
+                                const struct gsv_vocab_files *files, gpuserve_error *error)
 {
     struct file file;
-    gpuserve_status status =
-        read_bytes(from, from->folder, "sentencepiece.bpe.model", MAX_FILE_BYTES, &file, error);
+    gpuserve_status status = read_bytes(from, from->folder, name, MAX_FILE_BYTES, &file, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_read_spm(
@@ -171,6 +172,17 @@ static const struct kind {
     { GSV_CLASS_GPT2, "GPT2Tokenizer", "gpt2", { "vocab.json", "merges.txt" } },
     { GSV_CLASS_CAMEMBERT, "CamembertTokenizer", "camembert", { "sentencepiece.bpe.model" } },
     { GSV_CLASS_XLM_ROBERTA, "XLMRobertaTokenizer", "xlm-roberta", { "sentencepiece.bpe.model" } },
+    { GSV_CLASS_DEBERTA, "DebertaTokenizer", "deberta", { "vocab.json", "merges.txt" } },
+    { GSV_CLASS_DEBERTA_V2, "DebertaV2Tokenizer", "deberta-v2", { "spm.model" } },
+    { GSV_CLASS_T5, "T5Tokenizer", "t5", { "spiece.model" } },
+    { GSV_CLASS_ALBERT, "AlbertTokenizer", "albert", { "spiece.model" } },
+    /* more model types of the same classes */
+    { GSV_CLASS_XLM_ROBERTA,
+      "XLMRobertaTokenizer",
+      "xlm-roberta-xl",
+      { "sentencepiece.bpe.model" } },
+    { GSV_CLASS_T5, "MT5Tokenizer", "mt5", { "spiece.model" } },
+    { GSV_CLASS_T5, "T5Tokenizer", "umt5", { "spiece.model" } },
 };
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
@@ -217,7 +229,7 @@ static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *f
     if (kind && !lacking && kind->files[1])
         return read_merges(t, from, kind->class, files, error);
     if (kind && !lacking)
-        return read_spm(t, from, kind->class, files, error);
+        return read_spm(t, from, kind->class, kind->files[0], files, error);
     if (has(from, "vocab.txt"))
         return read_vocab(t, from, files, error);
     if (kind)
@@ -225,9 +237,9 @@ static gpuserve_status read_kind(struct gsv_tokenizer *t, const struct source *f
                         gsv_dir_path(from->dir), lacking, kind->name);
     return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                     "%s: the tokenizer of %s needs tokenizer.json; without it only the tokenizers "
-                    "of %s, %s, %s, %s and BERT are supported",
+                    "of %s, %s, %s, %s, %s, %s, %s, %s and BERT are supported",
                     gsv_dir_path(from->dir), name, kinds[0].name, kinds[1].name, kinds[2].name,
-                    kinds[3].name);
+                    kinds[3].name, kinds[4].name, kinds[5].name, kinds[6].name, kinds[7].name);
 }
 
 static gpuserve_status read_old(struct gsv_tokenizer *t, const struct source *from,
@@ -265,7 +277,12 @@ static gpuserve_status read_direction(struct gsv_tokenizer *t, const struct gsv_
  * the directory itself. */
 static bool find_source(struct source *from)
 {
-    static const char *const files[] = { "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt",
+    static const char *const files[] = { "tokenizer.json",
+                                         "vocab.txt",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "spm.model",
+                                         "spiece.model",
                                          "sentencepiece.bpe.model" };
 
     for (size_t i = 0; i < 2; i++) {
@@ -303,8 +320,8 @@ gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *t, const struct g
         return read_gguf(t, dir, error);
     if (!find_source(&from))
         return gsv_fail(error, GPUSERVE_E_NOT_FOUND,
-                        "%s: neither tokenizer.json nor vocab.txt, vocab.json with merges.txt or "
-                        "sentencepiece.bpe.model",
+                        "%s: neither tokenizer.json nor vocab.txt, vocab.json with merges.txt, "
+                        "sentencepiece.bpe.model, spm.model or spiece.model",
                         gsv_dir_path(dir));
     status = read_object(&from, from.folder, "tokenizer_config.json", &config, error);
     if (status == GPUSERVE_OK)

@@ -1,11 +1,13 @@
 /*
- * tokenizer_merges.c - reads vocab.json and merges.txt: byte-level BPE of RoBERTa or GPT-2.
+ * tokenizer_merges.c - reads vocab.json and merges.txt: byte-level BPE of RoBERTa, GPT-2 or
+ * DeBERTa.
  *
  * For models without a tokenizer.json. The parts equal those of transformers' conversion.
  * RoBERTa: <s> A </s> </s> B </s>; spans exclude the white space of their tokens, unless
  * "trim_offsets" is false; <mask> includes the white space before it.
  * GPT-2: no special tokens around a text, unless "add_bos_token" is true.
- * Both: a space is inserted before the first word if "add_prefix_space" is true.
+ * DeBERTa: [CLS] A [SEP] B [SEP].
+ * All: a space is inserted before the first word if "add_prefix_space" is true.
  * special_tokens.h handles the special and added tokens.
  */
 #include "lib/base/alloc.h"
@@ -34,6 +36,20 @@ static const struct gsv_special roberta_keys[N_KEYS] = {
               .flagged = true,
               .normalized = true },
     [MASK] = { .key = "mask_token", .usual = "<mask>", .flagged = true, .lstrip = true },
+};
+
+static const struct gsv_special deberta_keys[N_KEYS] = {
+    [BOS] = { .key = "bos_token", .usual = "[CLS]", .flagged = true },
+    [EOS] = { .key = "eos_token", .usual = "[SEP]", .flagged = true },
+    [UNK] = { .key = "unk_token", .usual = "[UNK]", .flagged = true },
+    [SEP] = { .key = "sep_token", .usual = "[SEP]", .needed = true, .flagged = true },
+    [PAD] = { .key = "pad_token", .usual = "[PAD]", .flagged = true },
+    [CLS] = { .key = "cls_token", .usual = "[CLS]", .needed = true, .flagged = true },
+    [MASK] = { .key = "mask_token",
+               .usual = "[MASK]",
+               .flagged = true,
+               .lstrip = true,
+               .normalized = true },
 };
 
 static const struct gsv_special gpt2_keys[N_KEYS] = {
@@ -143,17 +159,19 @@ gpuserve_status gsv_tokenizer_read_merges(struct gsv_tokenizer *t, enum gsv_toke
                                           gpuserve_error *error)
 {
     static const char name[] = "tokenizer_config.json";
-    const bool roberta = class == GSV_CLASS_ROBERTA;
+    const bool roberta = class == GSV_CLASS_ROBERTA, deberta = class == GSV_CLASS_DEBERTA;
+    const struct gsv_special *keys = roberta ? roberta_keys : deberta ? deberta_keys : gpt2_keys;
     int32_t ids[N_KEYS];
     bool prefix = false;
     gpuserve_status status = read_model(t, vocab, merges, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_specials_read(t, files, roberta ? roberta_keys : gpt2_keys, N_KEYS, ids,
-                                   vocab->name, error);
+        status = gsv_specials_read(t, files, keys, N_KEYS, ids, vocab->name, error);
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(files->config, "add_prefix_space", name, &prefix, error);
-    if (status == GPUSERVE_OK)
+    if (status == GPUSERVE_OK && deberta)
+        gsv_post_processor_bert(&t->post, ids[CLS], ids[SEP]);
+    else if (status == GPUSERVE_OK)
         status = roberta ? take_roberta(t, files->config, ids, prefix, name, error)
                          : take_gpt2(t, files->config, ids, name, error);
     if (status == GPUSERVE_OK)

@@ -1,13 +1,15 @@
 /*
- * tokenizer_spm.c - reads sentencepiece.bpe.model: the Unigram tokenizer of XLM-RoBERTa or
- * CamemBERT.
+ * tokenizer_spm.c - reads a SentencePiece file: the Unigram tokenizer of XLM-RoBERTa, CamemBERT,
+ * DeBERTa-v2, T5 or ALBERT.
  *
  * The parts equal those of transformers' conversion: Unigram; the file's charsmap, then trailing
  * white space dropped and runs of spaces replaced by one U+2581; words split at white space;
  * <s> A </s> </s> B </s>. special_tokens.h handles the special and added tokens.
  *
- * Ids differ from the file's. The file begins with <unk> <s> </s>, XLM-RoBERTa with <s> <pad> </s>
- * <unk>, CamemBERT with five tokens of its own. <mask> is the last.
+ * DeBERTa-v2, T5 and ALBERT have other normalizers and templates: spm_families.c.
+ *
+ * Ids differ from the file's in XLM-RoBERTa and CamemBERT. The file begins with <unk> <s> </s>,
+ * XLM-RoBERTa with <s> <pad> </s> <unk>, CamemBERT with five tokens of its own. <mask> is the last.
  *
  * Read from the file (sentencepiece_model.proto): pieces with scores and types, the model type, the
  * charsmap. The file is scanned twice, since added tokens need the complete vocabulary.
@@ -16,6 +18,7 @@
 #include "lib/base/utf8.h"
 #include "lib/text/load/protobuf.h"
 #include "lib/text/load/special_tokens.h"
+#include "lib/text/load/spm_families.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,7 +26,7 @@
 /* Field numbers of sentencepiece_model.proto. */
 enum { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
-enum { TRAINER_MODEL_TYPE = 3, NORMALIZER_CHARSMAP = 2 };
+enum { TRAINER_MODEL_TYPE = 3, TRAINER_UNK_ID = 40, NORMALIZER_CHARSMAP = 2 };
 /* Enum values of sentencepiece_model.proto. */
 enum { PIECE_NORMAL = 1, PIECE_CONTROL = 3, PIECE_USER_DEFINED = 4, MODEL_UNIGRAM = 1 };
 
@@ -38,6 +41,7 @@ struct named_piece {
 struct layout {
     struct named_piece before[MAX_BEFORE];
     size_t n_before, n_left_out;
+    bool is_file; /* the file's pieces and ids, without more */
 };
 
 static const struct layout xlm_roberta = {
@@ -55,6 +59,8 @@ static const struct layout camembert = {
     .n_before = 5,
     .n_left_out = 1,
 };
+
+static const struct layout own_layout = { .is_file = true };
 
 enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, N_KEYS };
 
@@ -80,7 +86,8 @@ struct tokenizer_spm_reading {
     const struct layout *layout;
     const char *name;
     size_t n_pieces;
-    uint64_t model_type;
+    const struct gsv_spm_family *family; /* NULL: XLM-RoBERTa or CamemBERT */
+    uint64_t model_type, unk_id;
     struct gsv_proto_bytes charsmap;
 };
 
@@ -157,8 +164,10 @@ static gpuserve_status take_piece(struct tokenizer_spm_reading *r, const struct 
     static const char *const own[N_OWN] = { "<unk>", "<s>", "</s>" };
     const char *text = (const char *)piece->text.at;
     const size_t size = piece->text.size, i = r->n_pieces++;
+    double score = (double)piece->score;
 
-    if (i < N_OWN && (size != strlen(own[i]) || memcmp(text, own[i], size) != 0))
+    if (!r->layout->is_file && i < N_OWN &&
+        (size != strlen(own[i]) || memcmp(text, own[i], size) != 0))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: piece %zu is not %s, as XLM-RoBERTa requires", r->name, i, own[i]);
     if (i < r->layout->n_left_out)
@@ -169,7 +178,9 @@ static gpuserve_status take_piece(struct tokenizer_spm_reading *r, const struct 
     if (!isfinite(piece->score))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: piece %zu: the score is not a finite number",
                         r->name, i);
-    return add_piece(r, text, size, (double)piece->score, error);
+    if (r->family && r->family->score)
+        score = r->family->score(text, size, score);
+    return add_piece(r, text, size, score, error);
 }
 
 static gpuserve_status take_field(struct tokenizer_spm_reading *r,
@@ -187,6 +198,10 @@ static gpuserve_status take_field(struct tokenizer_spm_reading *r,
         found.value = r->model_type;
         status = find_field(r, field->bytes, TRAINER_MODEL_TYPE, GSV_PROTO_VARINT, &found, error);
         r->model_type = found.value;
+        found.value = r->unk_id;
+        if (status == GPUSERVE_OK)
+            status = find_field(r, field->bytes, TRAINER_UNK_ID, GSV_PROTO_VARINT, &found, error);
+        r->unk_id = found.value;
     } else if (is_field(field, MODEL_NORMALIZER, GSV_PROTO_BYTES)) {
         found.bytes = r->charsmap;
         status = find_field(r, field->bytes, NORMALIZER_CHARSMAP, GSV_PROTO_BYTES, &found, error);
@@ -226,7 +241,7 @@ static gpuserve_status read_vocab(struct tokenizer_spm_reading *r, struct gsv_pr
         status = add_named(r, r->layout->before[i], error);
     if (status == GPUSERVE_OK)
         status = read_pieces(r, file, error);
-    if (status == GPUSERVE_OK)
+    if (status == GPUSERVE_OK && !r->layout->is_file)
         status = add_named(r, (struct named_piece){ "<mask>", 0 }, error);
     return status == GPUSERVE_OK ? gsv_vocab_finish(vocab, r->name, error) : status;
 }
@@ -277,6 +292,34 @@ static gpuserve_status add_unused(const struct tokenizer_spm_reading *r,
     return status;
 }
 
+static gpuserve_status read_family(struct gsv_tokenizer *t, const struct gsv_spm_family *family,
+                                   const struct gsv_text_file *model,
+                                   const struct gsv_vocab_files *files, gpuserve_error *error)
+{
+    const struct gsv_proto_bytes file = { (const unsigned char *)model->text, model->size };
+    struct tokenizer_spm_reading r = { .t = t,
+                                       .layout = &own_layout,
+                                       .family = family,
+                                       .name = model->name,
+                                       .model_type = MODEL_UNIGRAM };
+    gpuserve_status status = gsv_vocab_reserve(&t->vocab, file.size, r.name, error);
+
+    t->model.kind = GSV_UNIGRAM;
+    if (status == GPUSERVE_OK)
+        status = read_pieces(&r, file, error);
+    if (status == GPUSERVE_OK && family->add_pieces)
+        status = family->add_pieces(t, files, r.name, error);
+    if (status == GPUSERVE_OK)
+        status = gsv_vocab_finish(&t->vocab, r.name, error);
+    if (status == GPUSERVE_OK && r.unk_id >= r.n_pieces)
+        status = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: unk_id is %llu, the file has %zu pieces",
+                          r.name, (unsigned long long)r.unk_id, r.n_pieces);
+    t->model.unigram.unknown = (int32_t)r.unk_id;
+    if (status == GPUSERVE_OK)
+        status = add_tokens(&r, file, error);
+    return status == GPUSERVE_OK ? family->finish(t, files, r.charsmap, r.name, error) : status;
+}
+
 gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, enum gsv_tokenizer_class class,
                                        const struct gsv_text_file *model,
                                        const struct gsv_vocab_files *files, gpuserve_error *error)
@@ -287,9 +330,13 @@ gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *t, enum gsv_tokeniz
                                        .layout = is_camembert ? &camembert : &xlm_roberta,
                                        .name = model->name,
                                        .model_type = MODEL_UNIGRAM };
+    const struct gsv_spm_family *family = gsv_spm_family_of(class);
     int32_t ids[N_KEYS];
-    gpuserve_status status = read_vocab(&r, file, error);
+    gpuserve_status status;
 
+    if (family)
+        return read_family(t, family, model, files, error);
+    status = read_vocab(&r, file, error);
     t->model.kind = GSV_UNIGRAM;
     t->model.unigram.unknown = UNKNOWN;
     if (status == GPUSERVE_OK)

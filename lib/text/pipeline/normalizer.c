@@ -133,12 +133,28 @@ static bool matches(const struct gsv_chars *text, size_t at, const struct gsv_ch
     return true;
 }
 
+/* \s{min_length,}, or with `lines` \s{min_length,}|[\n\r\t] */
+static size_t match_space(const struct gsv_chars *text, size_t at,
+                          const struct gsv_normal_step *step)
+{
+    const uint32_t c = text->at[at].c;
+    size_t end = at;
+
+    while (end < text->n && gsv_unicode_get_regex(text->at[end].c) & GSV_REGEX_SPACE)
+        end++;
+    if (end - at >= step->min_length)
+        return end;
+    return step->lines && (c == '\n' || c == '\r' || c == '\t') ? at + 1 : at;
+}
+
 /* The end of the pattern's match at `at`; `at` if it does not match. */
 static size_t match(const struct gsv_chars *text, size_t at, const struct gsv_normal_step *step)
 {
     const struct gsv_chars *const pattern = &step->pattern;
     size_t end = at + pattern->n;
 
+    if (step->kind == GSV_NORMAL_REPLACE_SPACE)
+        return match_space(text, at, step);
     if (!matches(text, at, pattern))
         return at;
     while (step->kind == GSV_NORMAL_REPLACE_RUN && end < text->n &&
@@ -147,11 +163,12 @@ static size_t match(const struct gsv_chars *text, size_t at, const struct gsv_no
     return end;
 }
 
-/* New characters take the span of the last replaced one. A replacement not longer than the pattern
- * is made in place. */
+/* New characters take the span of the last replaced one. A replacement not longer than the shortest
+ * match is made in place. */
 static bool replace(struct gsv_normal_buffers *b, const struct gsv_normal_step *step)
 {
-    const bool grows = step->content.n > step->pattern.n;
+    const size_t shortest = step->kind == GSV_NORMAL_REPLACE_SPACE ? 1 : step->pattern.n;
+    const bool grows = step->content.n > shortest;
     const struct gsv_chars from = b->text;
     struct gsv_chars *const to = grows ? &b->other : &b->text;
 
@@ -245,6 +262,7 @@ static bool run_step(const struct gsv_normal_step *step, struct gsv_normal_buffe
         return true;
     case GSV_NORMAL_REPLACE:
     case GSV_NORMAL_REPLACE_RUN:
+    case GSV_NORMAL_REPLACE_SPACE:
         return replace(b, step);
     case GSV_NORMAL_PREPEND:
         return prepend(b, &step->content);

@@ -30,7 +30,8 @@ enum gsv_normal_kind {
     GSV_NORMAL_STRIP,       /* drop white space at one or both ends */
     GSV_NORMAL_REPLACE,     /* replace a text by another */
     GSV_NORMAL_REPLACE_RUN, /* replace a text, and repetitions of its last character, by another */
-    GSV_NORMAL_PREPEND,     /* put a text before a non-empty text */
+    GSV_NORMAL_REPLACE_SPACE, /* replace runs of white space by another text */
+    GSV_NORMAL_PREPEND,       /* put a text before a non-empty text */
     GSV_NORMAL_NMT, /* SentencePiece's nmt rules: drop some control characters; white space becomes
                        ' ' */
     GSV_NORMAL_CHARSMAP, /* SentencePiece's precompiled charsmap */
@@ -40,7 +41,9 @@ struct gsv_normal_step {
     enum gsv_normal_kind kind;
     bool left, right;         /* STRIP */
     struct gsv_chars pattern; /* REPLACE and REPLACE_RUN; never empty */
-    struct gsv_chars content; /* REPLACE, REPLACE_RUN and PREPEND */
+    size_t min_length;        /* REPLACE_SPACE: shorter runs stay; at least 1 */
+    bool lines; /* REPLACE_SPACE: a single line feed, carriage return or tab is replaced too */
+    struct gsv_chars content; /* all REPLACE steps and PREPEND */
     struct gsv_charsmap *charsmap;
 };
 
@@ -62,6 +65,10 @@ gpuserve_status gsv_normalizer_parse(struct gsv_normalizer *normalizer,
 /* Append the steps of a BertNormalizer. */
 gpuserve_status gsv_normalizer_bert(struct gsv_normalizer *normalizer, bool clean, bool chinese,
                                     bool strip_accents, bool lowercase, gpuserve_error *error);
+/* Append SentencePiece's precompiled charsmap; size 0: nothing. */
+gpuserve_status gsv_normalizer_charsmap(struct gsv_normalizer *normalizer,
+                                        const unsigned char *charsmap, size_t size,
+                                        const char *name, gpuserve_error *error);
 /* Append the steps of a SentencePiece file: its charsmap if any, trailing white space dropped, runs
  * of spaces replaced by one U+2581. */
 gpuserve_status gsv_normalizer_spm(struct gsv_normalizer *normalizer, const unsigned char *charsmap,

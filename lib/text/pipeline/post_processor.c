@@ -47,6 +47,15 @@ void gsv_post_processor_roberta(struct gsv_post_processor *p, int32_t cls, int32
     p->pair.type_b = 0;
 }
 
+void gsv_post_processor_t5(struct gsv_post_processor *p, int32_t eos)
+{
+    add_special(&p->single, eos, 0);
+    add_special(&p->pair, eos, 0);
+    p->pair.n_between = 1;
+    add_special(&p->pair, eos, 0);
+    p->pair.type_b = 0;
+}
+
 void gsv_post_processor_gpt2(struct gsv_post_processor *p, int32_t bos)
 {
     p->pair.type_b = 1;

@@ -40,6 +40,8 @@ gpuserve_status gsv_post_processor_parse(struct gsv_post_processor *processor,
 void gsv_post_processor_bert(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
 /* Templates <s> A </s> and <s> A </s> </s> B </s>, all of type 0. */
 void gsv_post_processor_roberta(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
+/* A </s>, and A </s> B </s>. */
+void gsv_post_processor_t5(struct gsv_post_processor *processor, int32_t eos);
 /* Templates A and A B, B with type 1, each preceded by `bos` if it is not negative. */
 void gsv_post_processor_gpt2(struct gsv_post_processor *processor, int32_t bos);
 

@@ -27,6 +27,8 @@ enum gsv_split_pattern {
     GSV_SPLIT_NUMBERS,  /* DeepSeek's first pattern */
     GSV_SPLIT_CJK,      /* DeepSeek's second pattern */
     GSV_SPLIT_DEEPSEEK, /* DeepSeek's third pattern */
+    GSV_SPLIT_CLIP,
+    GSV_SPLIT_CLIP_SPECIAL, /* as CLIP, with its special tokens first */
     GSV_N_SPLIT_PATTERNS
 };
 

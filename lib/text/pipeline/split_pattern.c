@@ -190,6 +190,34 @@ static size_t match_deepseek(const struct text *t, size_t at)
     return is(t, at, SPACE) ? match_lines(t, at) : at;
 }
 
+/* The end of an ASCII text at `at`; `at` if it is not there. */
+static size_t match_text(const struct text *t, size_t at, const char *text)
+{
+    size_t end = at;
+
+    for (; *text; text++, end++)
+        if (!is_char(t, end, (unsigned char)*text))
+            return at;
+    return end;
+}
+
+/* 's|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+, with `special` after
+ * <\|startoftext\|>|<\|endoftext\|>| */
+static size_t match_clip(const struct text *t, size_t at, bool special)
+{
+    size_t end = match_short_form(t, at, false);
+
+    if (special && end == at)
+        end = match_text(t, at, "<|startoftext|>");
+    if (special && end == at)
+        end = match_text(t, at, "<|endoftext|>");
+    if (end > at)
+        return end;
+    if (is(t, at, L))
+        return skip(t, at, L);
+    return is(t, at, N) ? at + 1 : skip_others(t, at, SPACE | L | N);
+}
+
 size_t gsv_split_match(enum gsv_split_pattern pattern, const struct gsv_char *chars, size_t at,
                        size_t end)
 {
@@ -211,6 +239,10 @@ size_t gsv_split_match(enum gsv_split_pattern pattern, const struct gsv_char *ch
         return stop;
     case GSV_SPLIT_DEEPSEEK:
         return match_deepseek(&t, at);
+    case GSV_SPLIT_CLIP:
+        return match_clip(&t, at, false);
+    case GSV_SPLIT_CLIP_SPECIAL:
+        return match_clip(&t, at, true);
     case GSV_N_SPLIT_PATTERNS:
         break;
     }
@@ -233,6 +265,9 @@ enum gsv_split_pattern gsv_split_pattern_of(const char *regex)
             "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
             "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|"
             "\\s+(?!\\S)|\\s+",
+        [GSV_SPLIT_CLIP] = "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+",
+        [GSV_SPLIT_CLIP_SPECIAL] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|"
+                                   "[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+",
     };
 
     for (int i = 0; i < GSV_N_SPLIT_PATTERNS; i++)

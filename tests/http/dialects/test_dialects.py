@@ -10,6 +10,7 @@ from common import ROOT
 
 TEXTS = ["the bill of the restaurant", "a dog", "cats and dogs"]
 TINY = os.path.join(ROOT, "tests/data/models/bert-cross-encoder")
+RERANKERS = os.path.join(ROOT, "tests/data/rerankers")
 SENTIMENT = os.path.join(ROOT, "share/heads/sentiment.safetensors")
 
 
@@ -120,6 +121,25 @@ class Rank(Served):
         for one, want in zip(got.json()["results"], short["results"]):
             self.assertEqual((one["index"], one["relevance_score"]), (want["index"], want["relevance_score"]))
             self.assertEqual(one["document"], {"text": long[one["index"]]})
+
+
+class LanguageModel(Served):
+    """A reranker that answers yes or no takes an instruction."""
+    arguments = ("causal=" + os.path.join(RERANKERS, "causal"),)
+
+    def test_instruction(self):
+        with open(os.path.join(RERANKERS, "expected.json"), encoding="utf-8") as file:
+            rows = json.load(file)
+        for instruction in (None, rows[-1]["instruction"]):
+            some = [row for row in rows if row["instruction"] == instruction]
+            asked = {"query": some[0]["query"], "documents": [row["document"] for row in some], "instruction": instruction}
+            for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+                got = self.server.post(path, asked)
+                self.assertEqual(got.headers["x-gpuserve-rerank-method"], "cross-encoder")
+                for one in got.json()["results"]:
+                    self.assertAlmostEqual(one["relevance_score"], some[one["index"]]["score"], places=5)
+        for wrong, status in ((7, 422), ("a\0b", 422)):
+            self.refused(status, "`instruction`", "/rerank", {**asked, "instruction": wrong})
 
 
 class CrossEncoder(Served):

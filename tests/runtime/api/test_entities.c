@@ -66,7 +66,7 @@ Test(entities, neighbours_of_one_kind_are_one)
             if (label >= 0)
                 spans[j] = (gpuserve_span){ (uint32_t)j, (uint32_t)j + 1 };
         }
-        cr_assert_eq(gpuserve_entities(model, scores, N_LABELS, spans, row->n,
+        cr_assert_eq(gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, spans, row->n,
                                        GPUSERVE_AGGREGATION_SIMPLE, found, &n, NULL),
                      GPUSERVE_OK);
         cr_assert_eq(n, row->n_found, "row %zu: %zu", i, n);
@@ -78,7 +78,7 @@ Test(entities, neighbours_of_one_kind_are_one)
         }
         if (i == 5) /* mean over the tokens that are not special */
             cr_expect_float_eq(found[0].score, (1 + 2 + 4) / 3.0, 1e-6);
-        cr_assert_eq(gpuserve_entities(model, scores, N_LABELS, spans, row->n,
+        cr_assert_eq(gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, spans, row->n,
                                        GPUSERVE_AGGREGATION_NONE, found, &n, NULL),
                      GPUSERVE_OK);
         for (size_t j = 0; j < n; j++)
@@ -116,20 +116,26 @@ Test(entities, what_cannot_be)
     char word[64];
     size_t n;
 
-    cr_expect_eq(gpuserve_entities(NULL, scores, N_LABELS, &span, 1, 0, &found, &n, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, NULL, N_LABELS, &span, 1, 0, &found, &n, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, NULL, 1, 0, &found, &n, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, &span, 1, 0, NULL, &n, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, &span, 1, 0, &found, NULL, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, &span, 1, 2, &found, &n, NULL),
-                 GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, &span, (size_t)UINT32_MAX + 1, 0,
-                                   &found, &n, NULL),
+    cr_expect_eq(
+        gpuserve_entities(NULL, scores, N_LABELS, NULL, 0, NULL, &span, 1, 0, &found, &n, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, NULL, N_LABELS, NULL, 0, NULL, &span, 1, 0, &found, &n, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, NULL, 1, 0, &found, &n, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, &span, 1, 0, NULL, &n, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, &span, 1, 0, &found, NULL, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(
+        gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, &span, 1, 5, &found, &n, NULL),
+        GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, &span,
+                                   (size_t)UINT32_MAX + 1, 0, &found, &n, NULL),
                  GPUSERVE_E_INVALID);
     for (size_t other = N_LABELS - 1; other <= N_LABELS + 1; other += 2) {
         gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -137,8 +143,9 @@ Test(entities, what_cannot_be)
 
         snprintf(words, sizeof(words), "%zu labels a token, the model has %d labels", other,
                  N_LABELS);
-        cr_expect_eq(gpuserve_entities(model, scores, other, &span, 1, 0, &found, &n, &error),
-                     GPUSERVE_E_MISMATCH);
+        cr_expect_eq(
+            gpuserve_entities(model, scores, other, NULL, 0, NULL, &span, 1, 0, &found, &n, &error),
+            GPUSERVE_E_MISMATCH);
         cr_expect_neq(strstr(error.message, words), NULL, "%s", error.message);
     }
     cr_expect_null(gpuserve_entity_name(model, &entity, 0));
@@ -202,8 +209,9 @@ Test(entities, labels_are_those_of_one_model, .timeout = 120)
     while (!atomic_load(&is_swapped)) {
         size_t n = 0;
 
-        const gpuserve_status st = gpuserve_entities(model, scores, N_LABELS, spans, N_LONG,
-                                                     GPUSERVE_AGGREGATION_NONE, found, &n, NULL);
+        const gpuserve_status st =
+            gpuserve_entities(model, scores, N_LABELS, NULL, 0, NULL, spans, N_LONG,
+                              GPUSERVE_AGGREGATION_NONE, found, &n, NULL);
 
         cr_assert(st == GPUSERVE_OK || st == GPUSERVE_E_MISMATCH, "status %d", st);
         cr_expect_eq(n, st == GPUSERVE_OK ? (size_t)N_LONG : 0);
