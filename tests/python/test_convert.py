@@ -355,7 +355,11 @@ class Conversions(Directories):
             n += 1
             for dtype, least in (("float32", 1.0), ("float16", 0.999), ("int8", 0.95)):
                 with self.subTest(f"{name} {dtype}"):
-                    report = convert(source, self.out(name + dtype), dtype)
+                    try:
+                        report = convert(source, self.out(name + dtype), dtype)
+                    except UnsupportedError as error:    # a Router: refused by name
+                        self.assertIn("convert does not support", str(error))
+                        continue
                     self.assertGreaterEqual(report.cosine_min, least)
                     if dtype == "float32":
                         self.assertEqual(report.score_difference, 0.0)
