@@ -300,7 +300,7 @@ class Labels(Asking):
                 ("/rerank", {"query": "w1", "texts": ["w2"]}, "does not support reranking")):
             self.assertIn(words, self.bad(path, "tei", body)["error"])
         self.check_row("/", "tei", {"inputs": "w1"}, {"inputs": ONLY_TEXTS, "parameters": [
-            *({"aggregation_strategy": wrong} for wrong in [*CHOICE, "max"]),
+            *({"aggregation_strategy": wrong} for wrong in [*CHOICE, "maximum"]),
             {"ignore_labels": "O"}, {"ignore_labels": [7]}, {"ignore_labels": {}}]})
 
 
