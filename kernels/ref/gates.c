@@ -79,7 +79,7 @@ static int is_chosen(const float *logits, const struct gpuserve_op_route *op, in
     int32_t before = 0;
 
     for (int32_t e = 0; e < op->experts; e++)
-        before += logits[e] > logits[expert] || (logits[e] == logits[expert] && e < expert);
+        before += logits[e] > logits[expert] || (e < expert && logits[e] == logits[expert]);
     return before < op->top_k;
 }
 

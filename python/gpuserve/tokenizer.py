@@ -87,14 +87,14 @@ class Tokenizer(Closing):
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids."""
         array = token_ids(ids)
-        return cast(str, self._guarded(lambda: text_of(
+        return self._guarded(lambda: text_of(
             self._library.gpuserve_tokenizer_decode, self._handle, address(array), array.size,
-            int(skip_special_tokens))))
+            int(skip_special_tokens)))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> List[str]:
         """Each token as written in the vocabulary, with its markers: ``##ing``, ``\u0120dog``."""
-        return cast(List[str], self._guarded(lambda: [
-            text_of(self._library.gpuserve_tokenizer_token_text, self._handle, int(one)) for one in ids]))
+        return self._guarded(lambda: [
+            text_of(self._library.gpuserve_tokenizer_token_text, self._handle, int(one)) for one in ids])
 
     @property
     def vocab_size(self) -> int:
