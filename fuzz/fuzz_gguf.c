@@ -97,7 +97,8 @@ static void read_blocks(const uint8_t *data, size_t size)
                                type < GSV_TENSOR_Q2_K ? 32 : 256);
 }
 
-/* The file goes on after the bytes of the input, so that its tensors need not be in it. */
+/* The input is the header of a larger file: its file size includes tensor data that the input need
+ * not contain. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -93,9 +93,9 @@ typedef enum gpuserve_aggregation {
                                           begins an entity, "I-KIND" and "KIND" continue one of the
                                           same kind */
     GPUSERVE_AGGREGATION_NONE = 1,   /**< each token is an entity */
-    /* The next three label whole words, which are then merged as with SIMPLE. A word goes on at a
-     * token with the prefix of inner tokens ("##"); for models without one, at a token that has no
-     * space before it. */
+    /* Word-level strategies: each word gets one label, then adjacent words form entities as with
+     * SIMPLE. A token belongs to the previous word if it has the continuing-subword prefix ("##");
+     * for tokenizers without such a prefix, if no space precedes it. */
     GPUSERVE_AGGREGATION_FIRST = 2,   /**< the scores of a word's first token */
     GPUSERVE_AGGREGATION_AVERAGE = 3, /**< the mean scores of its tokens */
     GPUSERVE_AGGREGATION_MAX = 4      /**< the scores of the token with the highest one */

@@ -1,9 +1,9 @@
 /*
  * gguf.c - opens a GGUF file and looks up its key-values and tensors.
  *
- * The header's size is in no field of the file. A first part of the file is read and parsed; if the
- * header goes on after it, a part four times as large is read, up to a limit. The file is read, not
- * mapped: an access to a mapped file that another process truncates raises SIGBUS.
+ * The file does not store the size of its header. A prefix of the file is read and parsed; if the
+ * header is longer than the prefix, a prefix four times as large is read, up to a limit. The file
+ * is read, not mapped: an access to a mapped file that another process truncates raises SIGBUS.
  */
 #include "lib/base/gguf.h"
 

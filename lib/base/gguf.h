@@ -76,15 +76,15 @@ struct gsv_gguf {
     size_t n_values;
     struct gsv_gguf_tensor *tensors; /* [n_tensors] sorted by name */
     size_t n_tensors;
-    /* Of a file that gsv_gguf_open() opened. */
+    /* Set by gsv_gguf_open() only. */
     unsigned char *header; /* owned */
     char *name;            /* owned */
     int fd;                /* -1: none */
 };
 
 /* Parse the first `size` bytes of a file of `file_size` bytes; they are borrowed until
- * gsv_gguf_close(). *is_short is true if parsing failed only because the header goes on after
- * them. */
+ * gsv_gguf_close(). *is_short is true if parsing failed only because the header is longer than
+ * `size`. */
 gpuserve_status gsv_gguf_parse(struct gsv_gguf **gguf, const unsigned char *bytes, size_t size,
                                uint64_t file_size, const char *shown, bool *is_short,
                                gpuserve_error *error);

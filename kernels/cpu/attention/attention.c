@@ -86,8 +86,8 @@ static void pack_values(const struct gsv_attention_head *h)
     }
 }
 
-/* What turns a product into a score of one query. By value, so that the fields stay in registers.
- */
+/* Bias, soft cap and mask of the attention scores of one query. Passed by value, so that the fields
+ * stay in registers. */
 struct score_terms {
     const float *bias; /* at key 0, or NULL */
     float softcap;     /* times log2(e), or 0 */
