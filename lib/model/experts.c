@@ -8,17 +8,6 @@
 
 #include "lib/base/error.h"
 
-static gpuserve_status find(const struct gsv_collector *c, struct gsv_tensor *tensor,
-                            const char *name, const char *suffix, int32_t rows, int32_t cols)
-{
-    char full[GSV_TENSOR_NAME_BYTES];
-
-    if (gsv_lookup(c, tensor, name, suffix, full))
-        return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
-    return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                    gsv_weight_file_name(c->from->files[0]), full);
-}
-
 gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer *layer)
 {
     struct gsv_spec *spec = c->spec;
@@ -37,12 +26,12 @@ gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer 
     st = gsv_add_linear(c, GSV_ITEM_LINEAR_PLAIN, names->router, GSV_ABSENT, n, hidden,
                         GPUSERVE_ACT_NONE);
     if (st == GPUSERVE_OK)
-        st = find(c, &gsv_add_item(spec, GSV_ITEM_LINEAR_PLAIN, hidden, n)->bias[0],
-                  names->experts_bias, "", 0, hidden);
+        st = gsv_find_tensor(c, &gsv_add_item(spec, GSV_ITEM_LINEAR_PLAIN, hidden, n)->bias[0],
+                             names->experts_bias, "", NULL, 0, hidden, GSV_REQUIRED);
     if (st == GPUSERVE_OK)
-        st = find(c, &in, names->experts_in, "", n * wide, hidden);
+        st = gsv_find_tensor(c, &in, names->experts_in, "", NULL, n * wide, hidden, GSV_REQUIRED);
     if (st == GPUSERVE_OK)
-        st = find(c, &out, names->experts_out, "", n * wide, hidden);
+        st = gsv_find_tensor(c, &out, names->experts_out, "", NULL, n * wide, hidden, GSV_REQUIRED);
     if (st != GPUSERVE_OK)
         return st;
     layer->ffn_in = (int32_t)spec->n_items;

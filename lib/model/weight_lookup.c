@@ -64,6 +64,23 @@ bool gsv_lookup_weight(const struct gsv_collector *c, struct gsv_tensor *tensor,
            gsv_lookup(c, tensor, names, ".parametrizations.weight.original", other);
 }
 
+gpuserve_status gsv_find_tensor(const struct gsv_collector *c, struct gsv_tensor *tensor,
+                                const char *name, const char *suffix, const char *other,
+                                int32_t rows, int32_t cols, enum gsv_presence presence)
+{
+    char full[GSV_TENSOR_NAME_BYTES], second[GSV_TENSOR_NAME_BYTES];
+
+    if (presence == GSV_ABSENT)
+        return GPUSERVE_OK;
+    if (gsv_lookup_weight(c, tensor, name, suffix, full) ||
+        (other && gsv_lookup_weight(c, tensor, name, other, second)))
+        return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
+    if (presence == GSV_IF_PRESENT)
+        return GPUSERVE_OK;
+    return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
+                    gsv_weight_file_name(c->from->files[0]), full);
+}
+
 struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n)
 {
     const uint64_t columns = whole->rank == 2 ? whole->shape[1] : 1;

@@ -17,25 +17,6 @@
 
 static const struct gsv_norm_items no_norm = { -1, -1 };
 
-/* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
- * of `cols` elements. Leaves a tensor that may be absent as it is. */
-static gpuserve_status find_if(const struct gsv_collector *c, struct gsv_tensor *tensor,
-                               const char *name, const char *suffix, const char *other,
-                               int32_t rows, int32_t cols, enum gsv_presence presence)
-{
-    char full[GSV_TENSOR_NAME_BYTES], second[GSV_TENSOR_NAME_BYTES];
-
-    if (presence == GSV_ABSENT)
-        return GPUSERVE_OK;
-    if (gsv_lookup_weight(c, tensor, name, suffix, full) ||
-        (other && gsv_lookup_weight(c, tensor, name, other, second)))
-        return gsv_check_tensor(tensor, (uint64_t)rows, (uint64_t)cols, c->error);
-    if (presence == GSV_IF_PRESENT)
-        return GPUSERVE_OK;
-    return gsv_fail(c->error, GPUSERVE_E_FORMAT, "%s: tensor '%s' is missing",
-                    gsv_weight_file_name(c->from->files[0]), full);
-}
-
 struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind, int32_t n,
                                 int32_t k)
 {
@@ -56,8 +37,8 @@ static gpuserve_status add_table(const struct gsv_collector *c, enum gsv_weight_
     if (!name || rows == 0)
         return GPUSERVE_OK;
     *index = (int32_t)c->spec->n_items;
-    return find_if(c, &gsv_add_item(c->spec, kind, rows, cols)->weight[0], name, ".weight", NULL,
-                   rows, cols, GSV_REQUIRED);
+    return gsv_find_tensor(c, &gsv_add_item(c->spec, kind, rows, cols)->weight[0], name, ".weight",
+                           NULL, rows, cols, GSV_REQUIRED);
 }
 
 gpuserve_status gsv_add_vector(const struct gsv_collector *c, const char *name, const char *suffix,
@@ -65,7 +46,7 @@ gpuserve_status gsv_add_vector(const struct gsv_collector *c, const char *name, 
                                int32_t *index)
 {
     struct gsv_tensor tensor = { 0 };
-    const gpuserve_status st = find_if(c, &tensor, name, suffix, other, 0, cols, presence);
+    const gpuserve_status st = gsv_find_tensor(c, &tensor, name, suffix, other, 0, cols, presence);
 
     *index = -1;
     if (st != GPUSERVE_OK || tensor.count == 0)
@@ -112,11 +93,11 @@ static gpuserve_status add_parts(const struct gsv_collector *c, enum gsv_weight_
     for (int32_t i = 0; i < parts->n && st == GPUSERVE_OK; i++) {
         item->rows[i] = parts->rows[i];
         item->n += parts->rows[i];
-        st = find_if(c, &item->weight[i], parts->names[i], ".weight", NULL, parts->rows[i], cols,
-                     GSV_REQUIRED);
+        st = gsv_find_tensor(c, &item->weight[i], parts->names[i], ".weight", NULL, parts->rows[i],
+                             cols, GSV_REQUIRED);
         if (st == GPUSERVE_OK)
-            st = find_if(c, &item->bias[i], parts->names[i], ".bias", NULL, 0, parts->rows[i],
-                         parts->bias);
+            st = gsv_find_tensor(c, &item->bias[i], parts->names[i], ".bias", NULL, 0,
+                                 parts->rows[i], parts->bias);
     }
     return st;
 }
@@ -314,14 +295,16 @@ static gpuserve_status add_interleaved(const struct gsv_collector *c)
     const struct gsv_config *config = &c->spec->config;
     const int32_t hidden = config->hidden_size;
     struct gsv_weight *item = gsv_add_item(c->spec, GSV_ITEM_LINEAR, 3 * hidden, hidden);
-    gpuserve_status st = find_if(c, &item->weight[0], c->spec->names->qkv, ".weight", NULL,
-                                 3 * hidden, hidden, GSV_REQUIRED);
+    gpuserve_status st = gsv_find_tensor(c, &item->weight[0], c->spec->names->qkv, ".weight", NULL,
+                                         3 * hidden, hidden, GSV_REQUIRED);
 
     item->interleaved = true;
     if (st == GPUSERVE_OK)
-        st = find_if(c, &item->bias[0], "attention.self.q_bias", "", NULL, 0, hidden, GSV_REQUIRED);
+        st = gsv_find_tensor(c, &item->bias[0], "attention.self.q_bias", "", NULL, 0, hidden,
+                             GSV_REQUIRED);
     if (st == GPUSERVE_OK)
-        st = find_if(c, &item->bias[2], "attention.self.v_bias", "", NULL, 0, hidden, GSV_REQUIRED);
+        st = gsv_find_tensor(c, &item->bias[2], "attention.self.v_bias", "", NULL, 0, hidden,
+                             GSV_REQUIRED);
     return st;
 }
 
@@ -385,20 +368,20 @@ static gpuserve_status add_positions(const struct gsv_collector *c, const char *
 
     *index = (int32_t)spec->n_items;
     item = gsv_add_item(c->spec, GSV_ITEM_POSITIONS, 2 * config->relative.span, hidden);
-    st = find_if(&encoder, &item->weight[0], spec->names->relative, ".weight", NULL, item->n,
-                 hidden, GSV_REQUIRED);
+    st = gsv_find_tensor(&encoder, &item->weight[0], spec->names->relative, ".weight", NULL,
+                         item->n, hidden, GSV_REQUIRED);
     if (st == GPUSERVE_OK)
-        st = find_if(c, &item->weight[1], name, ".weight", NULL, gsv_context_columns(config),
-                     hidden, GSV_REQUIRED);
+        st = gsv_find_tensor(c, &item->weight[1], name, ".weight", NULL,
+                             gsv_context_columns(config), hidden, GSV_REQUIRED);
     if (st == GPUSERVE_OK)
-        st = find_if(c, &item->bias[1], name, ".bias", NULL, 0, gsv_context_columns(config),
-                     has_bias ? GSV_REQUIRED : GSV_ABSENT);
+        st = gsv_find_tensor(c, &item->bias[1], name, ".bias", NULL, 0, gsv_context_columns(config),
+                             has_bias ? GSV_REQUIRED : GSV_ABSENT);
     if (st != GPUSERVE_OK || !config->relative.norm)
         return st;
-    st = find_if(&encoder, &item->weight[2], "encoder.LayerNorm", ".weight", NULL, 0, hidden,
-                 GSV_REQUIRED);
-    return st == GPUSERVE_OK ? find_if(&encoder, &item->bias[2], "encoder.LayerNorm", ".bias", NULL,
-                                       0, hidden, GSV_REQUIRED)
+    st = gsv_find_tensor(&encoder, &item->weight[2], "encoder.LayerNorm", ".weight", NULL, 0,
+                         hidden, GSV_REQUIRED);
+    return st == GPUSERVE_OK ? gsv_find_tensor(&encoder, &item->bias[2], "encoder.LayerNorm",
+                                               ".bias", NULL, 0, hidden, GSV_REQUIRED)
                              : st;
 }
 

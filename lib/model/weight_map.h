@@ -30,6 +30,12 @@ bool gsv_lookup_weight(const struct gsv_collector *c, struct gsv_tensor *tensor,
 gpuserve_status gsv_check_tensor(const struct gsv_tensor *t, uint64_t rows, uint64_t cols,
                                  gpuserve_error *error);
 
+/* Find the tensor PREFIX NAME SUFFIX, or with suffix `other` if that is not NULL. rows 0: a vector
+ * of `cols` elements. Leaves a tensor that may be absent as it is. */
+gpuserve_status gsv_find_tensor(const struct gsv_collector *c, struct gsv_tensor *tensor,
+                                const char *name, const char *suffix, const char *other,
+                                int32_t rows, int32_t cols, enum gsv_presence presence);
+
 /* Rows [first, first + n) of a tensor with a checked shape. */
 struct gsv_tensor gsv_tensor_rows(const struct gsv_tensor *whole, int32_t first, int32_t n);
 

@@ -13,12 +13,6 @@
 
 /* --------------------------------------------------------------------------------- shared parts */
 
-#define LIST(...)         \
-    (const char *const[]) \
-    {                     \
-        __VA_ARGS__, NULL \
-    }
-
 static const struct gsv_config_keys bert_keys = {
     .hidden_size = "hidden_size",
     .n_layers = "num_hidden_layers",
@@ -320,8 +314,8 @@ static const struct gsv_tensor_names roberta_xl_names = {
 
 const struct gsv_family gsv_bert_families[] = {
     {
-        .model_types = LIST("bert"),
-        .classes = LIST("Bert", "HF_ColBERT"),
+        .model_types = GSV_NAME_LIST("bert"),
+        .classes = GSV_NAME_LIST("Bert", "HF_ColBERT"),
         .prefix = "bert.",
         .keys = &bert_keys,
         .names = { &bert_names },
@@ -331,8 +325,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &gsv_bert_masked,
     },
     {
-        .model_types = LIST("roberta", "xlm-roberta", "camembert"),
-        .classes = LIST("Roberta", "XLMRoberta", "Camembert"),
+        .model_types = GSV_NAME_LIST("roberta", "xlm-roberta", "camembert"),
+        .classes = GSV_NAME_LIST("Roberta", "XLMRoberta", "Camembert"),
         .code = "XLMRobertaFlashConfig",
         .prefix = "roberta.",
         .keys = &bert_keys,
@@ -344,8 +338,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &roberta_masked,
     },
     {
-        .model_types = LIST("mpnet"),
-        .classes = LIST("MPNet"),
+        .model_types = GSV_NAME_LIST("mpnet"),
+        .classes = GSV_NAME_LIST("MPNet"),
         .prefix = "mpnet.",
         .keys = &bert_keys,
         .names = { &mpnet_names },
@@ -356,8 +350,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &roberta_masked,
     },
     {
-        .model_types = LIST("distilbert"),
-        .classes = LIST("DistilBert"),
+        .model_types = GSV_NAME_LIST("distilbert"),
+        .classes = GSV_NAME_LIST("DistilBert"),
         .prefix = "distilbert.",
         .keys = &distilbert_keys,
         .names = { &distilbert_names },
@@ -366,8 +360,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &distilbert_masked,
     },
     {
-        .model_types = LIST("albert"),
-        .classes = LIST("Albert"),
+        .model_types = GSV_NAME_LIST("albert"),
+        .classes = GSV_NAME_LIST("Albert"),
         .prefix = "albert.",
         .keys = &projected_keys,
         .names = { &albert_names },
@@ -380,8 +374,8 @@ const struct gsv_family gsv_bert_families[] = {
         .read = read_albert,
     },
     {
-        .model_types = LIST("electra"),
-        .classes = LIST("Electra"),
+        .model_types = GSV_NAME_LIST("electra"),
+        .classes = GSV_NAME_LIST("Electra"),
         .prefix = "electra.",
         .keys = &projected_keys,
         .names = { &electra_names },
@@ -391,8 +385,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &electra_masked,
     },
     {
-        .model_types = LIST("ernie"),
-        .classes = LIST("Ernie"),
+        .model_types = GSV_NAME_LIST("ernie"),
+        .classes = GSV_NAME_LIST("Ernie"),
         .prefix = "ernie.",
         .keys = &bert_keys,
         .names = { &ernie_names },
@@ -403,8 +397,8 @@ const struct gsv_family gsv_bert_families[] = {
         .read = read_ernie,
     },
     {
-        .model_types = LIST("big_bird"),
-        .classes = LIST("BigBird"),
+        .model_types = GSV_NAME_LIST("big_bird"),
+        .classes = GSV_NAME_LIST("BigBird"),
         .prefix = "bert.",
         .keys = &bert_keys,
         .names = { &bert_names },
@@ -416,8 +410,8 @@ const struct gsv_family gsv_bert_families[] = {
         .read = read_big_bird,
     },
     {
-        .model_types = LIST("rembert"),
-        .classes = LIST("RemBert"),
+        .model_types = GSV_NAME_LIST("rembert"),
+        .classes = GSV_NAME_LIST("RemBert"),
         .prefix = "rembert.",
         .keys = &projected_keys,
         .names = { &rembert_names },
@@ -428,8 +422,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &rembert_masked,
     },
     {
-        .model_types = LIST("megatron-bert"),
-        .classes = LIST("MegatronBert"),
+        .model_types = GSV_NAME_LIST("megatron-bert"),
+        .classes = GSV_NAME_LIST("MegatronBert"),
         .prefix = "bert.",
         .keys = &bert_keys,
         .names = { &megatron_names },
@@ -440,8 +434,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &gsv_bert_masked,
     },
     {
-        .model_types = LIST("roberta-prelayernorm"),
-        .classes = LIST("RobertaPreLayerNorm"),
+        .model_types = GSV_NAME_LIST("roberta-prelayernorm"),
+        .classes = GSV_NAME_LIST("RobertaPreLayerNorm"),
         .prefix = "roberta_prelayernorm.",
         .keys = &bert_keys,
         .names = { &roberta_pre_names },
@@ -453,8 +447,8 @@ const struct gsv_family gsv_bert_families[] = {
         .masked = &roberta_masked,
     },
     {
-        .model_types = LIST("xlm-roberta-xl"),
-        .classes = LIST("XLMRobertaXL"),
+        .model_types = GSV_NAME_LIST("xlm-roberta-xl"),
+        .classes = GSV_NAME_LIST("XLMRobertaXL"),
         .prefix = "roberta.",
         .keys = &bert_keys,
         .names = { &roberta_xl_names },

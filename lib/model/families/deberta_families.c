@@ -12,12 +12,6 @@
 #define FILE_NAME GSV_CONFIG_NAME
 #define MAX_KERNEL 31 /* tokens of a convolution */
 
-#define LIST(...)         \
-    (const char *const[]) \
-    {                     \
-        __VA_ARGS__, NULL \
-    }
-
 static const struct gsv_config_keys deberta_keys = {
     .hidden_size = "hidden_size",
     .n_layers = "num_hidden_layers",
@@ -199,8 +193,8 @@ static gpuserve_status read_deberta(struct gsv_config *config, const struct gsv_
 
 const struct gsv_family gsv_deberta_families[] = {
     {
-        .model_types = LIST("deberta"),
-        .classes = LIST("Deberta"),
+        .model_types = GSV_NAME_LIST("deberta"),
+        .classes = GSV_NAME_LIST("Deberta"),
         .prefix = "deberta.",
         .keys = &deberta_keys,
         .names = { &deberta_names },
@@ -213,8 +207,8 @@ const struct gsv_family gsv_deberta_families[] = {
         .read = read_deberta,
     },
     {
-        .model_types = LIST("deberta-v2"),
-        .classes = LIST("DebertaV2"),
+        .model_types = GSV_NAME_LIST("deberta-v2"),
+        .classes = GSV_NAME_LIST("DebertaV2"),
         .prefix = "deberta.",
         .keys = &deberta_keys,
         .names = { &deberta_v2_names },

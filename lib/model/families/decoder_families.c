@@ -13,12 +13,6 @@
 
 #define FILE_NAME GSV_CONFIG_NAME
 
-#define LIST(...)         \
-    (const char *const[]) \
-    {                     \
-        __VA_ARGS__, NULL \
-    }
-
 /* ------------------------------------------------------------------------------------------- T5 */
 
 static const struct gsv_config_keys t5_keys = {
@@ -298,29 +292,29 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
 
 const struct gsv_family gsv_decoder_families[] = {
     {
-        .model_types = LIST("t5"),
-        .classes = LIST("T5"),
+        .model_types = GSV_NAME_LIST("t5"),
+        .classes = GSV_NAME_LIST("T5"),
         .prefix = "transformer.",
         .names = { &t5_names },
         T5_OPTIONS,
     },
     {
-        .model_types = LIST("mt5"),
-        .classes = LIST("MT5"),
+        .model_types = GSV_NAME_LIST("mt5"),
+        .classes = GSV_NAME_LIST("MT5"),
         .prefix = "transformer.",
         .names = { &t5_names },
         T5_OPTIONS,
     },
     {
-        .model_types = LIST("umt5"),
-        .classes = LIST("UMT5"),
+        .model_types = GSV_NAME_LIST("umt5"),
+        .classes = GSV_NAME_LIST("UMT5"),
         .prefix = "transformer.",
         .names = { &umt5_names },
         T5_OPTIONS,
     },
     {
-        .model_types = LIST("clip_text_model"),
-        .classes = LIST("CLIPText", "CLIPTextModelWithProjection"),
+        .model_types = GSV_NAME_LIST("clip_text_model"),
+        .classes = GSV_NAME_LIST("CLIPText", "CLIPTextModelWithProjection"),
         .prefix = "text_model.",
         .keys = &clip_keys,
         .names = { &clip_names },
@@ -333,8 +327,8 @@ const struct gsv_family gsv_decoder_families[] = {
         .read = read_clip,
     },
     {
-        .model_types = LIST("qwen2"),
-        .classes = LIST("Qwen2"),
+        .model_types = GSV_NAME_LIST("qwen2"),
+        .classes = GSV_NAME_LIST("Qwen2"),
         .names = { &llama_names },
         .theta = 10000.0,
         .out_bias = GSV_ABSENT,
@@ -342,8 +336,8 @@ const struct gsv_family gsv_decoder_families[] = {
         LLAMA_OPTIONS,
     },
     {
-        .model_types = LIST("qwen3"),
-        .classes = LIST("Qwen3"),
+        .model_types = GSV_NAME_LIST("qwen3"),
+        .classes = GSV_NAME_LIST("Qwen3"),
         .names = { &qwen3_names },
         .theta = 10000.0,
         .bias_keys = true,
@@ -353,8 +347,8 @@ const struct gsv_family gsv_decoder_families[] = {
         LLAMA_OPTIONS,
     },
     {
-        .model_types = LIST("mistral"),
-        .classes = LIST("Mistral"),
+        .model_types = GSV_NAME_LIST("mistral"),
+        .classes = GSV_NAME_LIST("Mistral"),
         .names = { &llama_names },
         .theta = 10000.0,
         .qkv_bias = GSV_ABSENT,
@@ -363,8 +357,8 @@ const struct gsv_family gsv_decoder_families[] = {
         LLAMA_OPTIONS,
     },
     {
-        .model_types = LIST("llama"),
-        .classes = LIST("Llama"),
+        .model_types = GSV_NAME_LIST("llama"),
+        .classes = GSV_NAME_LIST("Llama"),
         .names = { &llama_names },
         .theta = 10000.0,
         .bias_keys = true,
@@ -374,15 +368,15 @@ const struct gsv_family gsv_decoder_families[] = {
         LLAMA_OPTIONS,
     },
     {
-        .model_types = LIST("gemma2"),
-        .classes = LIST("Gemma2"),
+        .model_types = GSV_NAME_LIST("gemma2"),
+        .classes = GSV_NAME_LIST("Gemma2"),
         .names = { &gemma2_names },
         .theta = 10000.0,
         GEMMA_OPTIONS,
     },
     {
-        .model_types = LIST("gemma3_text"),
-        .classes = LIST("Gemma3Text", "Gemma3"),
+        .model_types = GSV_NAME_LIST("gemma3_text"),
+        .classes = GSV_NAME_LIST("Gemma3Text", "Gemma3"),
         .names = { &gemma3_names },
         .theta = 1000000.0,
         GEMMA_OPTIONS,

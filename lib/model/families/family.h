@@ -87,6 +87,13 @@ struct gsv_config_keys {
     const char *max_positions, *embedding_size, *n_kv_heads, *head_size;
 };
 
+/* An array of names that ends with NULL. */
+#define GSV_NAME_LIST(...) \
+    (const char *const[])  \
+    {                      \
+        __VA_ARGS__, NULL  \
+    }
+
 struct gsv_family {
     const char *const *model_types; /* "model_type" in config.json; ends with NULL */
     const char *const *classes;     /* prefixes of class names in "architectures"; ends with NULL */

@@ -14,12 +14,6 @@
 #define FILE_NAME GSV_CONFIG_NAME
 #define MAX_EXPERTS 256
 
-#define LIST(...)         \
-    (const char *const[]) \
-    {                     \
-        __VA_ARGS__, NULL \
-    }
-
 #define BERT_KEYS                                                               \
     .hidden_size = "hidden_size", .n_layers = "num_hidden_layers",              \
     .n_heads = "num_attention_heads", .intermediate_size = "intermediate_size", \
@@ -409,8 +403,8 @@ static gpuserve_status read_jina_v2(struct gsv_config *config, const struct gsv_
 
 const struct gsv_family gsv_rotary_families[] = {
     {
-        .model_types = LIST("modernbert"),
-        .classes = LIST("ModernBert"),
+        .model_types = GSV_NAME_LIST("modernbert"),
+        .classes = GSV_NAME_LIST("ModernBert"),
         .prefix = "model.",
         .keys = &modernbert_keys,
         .names = { &modernbert_names },
@@ -430,8 +424,8 @@ const struct gsv_family gsv_rotary_families[] = {
         .read = read_modernbert,
     },
     {
-        .model_types = LIST("eurobert"),
-        .classes = LIST("EuroBert"),
+        .model_types = GSV_NAME_LIST("eurobert"),
+        .classes = GSV_NAME_LIST("EuroBert"),
         .code = "EuroBertConfig",
         .prefix = "model.",
         .keys = &eurobert_keys,
@@ -452,8 +446,8 @@ const struct gsv_family gsv_rotary_families[] = {
         .read = read_eurobert,
     },
     {
-        .model_types = LIST("nomic_bert"),
-        .classes = LIST("NomicBert"),
+        .model_types = GSV_NAME_LIST("nomic_bert"),
+        .classes = GSV_NAME_LIST("NomicBert"),
         .code = "NomicBertConfig",
         .prefix = "nomic_bert.",
         .other_prefix = "bert.",
@@ -473,8 +467,8 @@ const struct gsv_family gsv_rotary_families[] = {
         .read = read_nomic,
     },
     {
-        .model_types = LIST("gte", "new"),
-        .classes = LIST("Gte", "New"),
+        .model_types = GSV_NAME_LIST("gte", "new"),
+        .classes = GSV_NAME_LIST("Gte", "New"),
         .code = "NewConfig|GteConfig",
         .prefix = "gte.",
         .other_prefix = "new.",
@@ -490,8 +484,8 @@ const struct gsv_family gsv_rotary_families[] = {
         .read = read_gte,
     },
     {
-        .model_types = LIST("jina_embeddings_v3"),
-        .classes = LIST("JinaEmbeddingsV3"),
+        .model_types = GSV_NAME_LIST("jina_embeddings_v3"),
+        .classes = GSV_NAME_LIST("JinaEmbeddingsV3"),
         .prefix = "roberta.",
         .keys = &rotary_keys,
         .names = { &gsv_flash_names, &jina_v3_names },
@@ -503,8 +497,8 @@ const struct gsv_family gsv_rotary_families[] = {
         .read = read_jina_v3,
     },
     {
-        .model_types = LIST("bert", "jina_bert_v2"),
-        .classes = LIST("JinaBert", "JinaBertV2"),
+        .model_types = GSV_NAME_LIST("bert", "jina_bert_v2"),
+        .classes = GSV_NAME_LIST("JinaBert", "JinaBertV2"),
         .code = "JinaBertConfig",
         .prefix = "bert.",
         .keys = &rotary_keys,

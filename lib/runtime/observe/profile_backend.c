@@ -245,61 +245,26 @@ static enum gsv_profile_stage stage_between(const struct gsv_profiler *p)
     return p->n_linears_since_attention == 3 ? GSV_PROFILE_ATTENTION : GSV_PROFILE_EXPAND;
 }
 
-static gpuserve_status rotate(struct gpuserve_stream *stream, const struct gpuserve_op_rotate *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
+#define WRAP_OPERATION_BETWEEN(name)                                 \
+    static gpuserve_status name(struct gpuserve_stream *stream,      \
+                                const struct gpuserve_op_##name *op) \
+    {                                                                \
+        const struct wrapped_stream *s = stream_of(stream);          \
+        struct gsv_profiler *p = s->profiler;                        \
+        const enum gsv_profile_stage stage = stage_between(p);       \
+        const uint64_t begin = gsv_now_ns();                         \
+        gpuserve_status st = GPUSERVE_OK;                            \
+                                                                     \
+        if (!is_left_out(p, stage, p->layer))                        \
+            st = p->inner->name(s->inner, op);                       \
+        note(p, stage, p->layer, begin, 0);                          \
+        return st;                                                   \
+    }
 
-    if (!is_left_out(p, GSV_PROFILE_ATTENTION, p->layer))
-        st = p->inner->rotate(s->inner, op);
-    note(p, GSV_PROFILE_ATTENTION, p->layer, begin, 0);
-    return st;
-}
-
-static gpuserve_status glu(struct gpuserve_stream *stream, const struct gpuserve_op_glu *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const enum gsv_profile_stage stage = stage_between(p);
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, stage, p->layer))
-        st = p->inner->glu(s->inner, op);
-    note(p, stage, p->layer, begin, 0);
-    return st;
-}
-
-static gpuserve_status route(struct gpuserve_stream *stream, const struct gpuserve_op_route *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const enum gsv_profile_stage stage = stage_between(p);
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, stage, p->layer))
-        st = p->inner->route(s->inner, op);
-    note(p, stage, p->layer, begin, 0);
-    return st;
-}
-
-static gpuserve_status add_scaled(struct gpuserve_stream *stream,
-                                  const struct gpuserve_op_add_scaled *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const enum gsv_profile_stage stage = stage_between(p);
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, stage, p->layer))
-        st = p->inner->add_scaled(s->inner, op);
-    note(p, stage, p->layer, begin, 0);
-    return st;
-}
+WRAP_OPERATION_BETWEEN(rotate)
+WRAP_OPERATION_BETWEEN(glu)
+WRAP_OPERATION_BETWEEN(route)
+WRAP_OPERATION_BETWEEN(add_scaled)
 
 static gpuserve_status embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
 {
