@@ -92,7 +92,7 @@ static void read_blocks(const uint8_t *data, size_t size)
     float floats[256];
 
     memcpy(block, data, size < sizeof(block) ? size : sizeof(block));
-    for (int type = GSV_TENSOR_Q4_0; type < GSV_TENSOR_OTHER; type++)
+    for (int type = GSV_TENSOR_Q4_0; type <= GSV_TENSOR_Q6_K; type++)
         gsv_floats_from_blocks(floats, block, (enum gsv_tensor_type)type,
                                type < GSV_TENSOR_Q2_K ? 32 : 256);
 }
