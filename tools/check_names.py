@@ -17,8 +17,8 @@ SOURCES = (".c", ".h", ".cpp", ".cu", ".cuh")
 EVERYWHERE = ("lib/", "kernels/", "cli/")
 RUNTIME = ("lib/runtime/", "lib/model/")
 HTTP = ("lib/http/",)
-PLAIN = ("lib/base/", "lib/runtime/", "lib/text/", "lib/http/", "cli/")
-NO_TEXT = ("lib/base/", "lib/runtime/", "lib/http/", "cli/") # in lib/text a piece is a subword token, as in SentencePiece
+PLAIN = EVERYWHERE
+NO_TEXT = ("lib/base/", "lib/model/", "lib/runtime/", "lib/http/", "kernels/", "cli/") # in lib/text a piece is a subword token, as in SentencePiece
 # word: (where, what to use)
 WORDS = {
     "seat": (EVERYWHERE, "slot"), "seats": (EVERYWHERE, "slots"),
@@ -57,6 +57,8 @@ ALLOWED = {
     "find_end_of_marks": "Unicode: combining marks", "sort_marks": "Unicode: combining marks in canonical order",
     "skip_byte_order_mark": "Unicode: U+FEFF at the start of a file",
     "check_byte_order_mark": "Unicode: U+FEFF at the start of a file",
+    "gsv_pickle_pop_mark": "pickle: the MARK object", "above_mark": "pickle: the MARK object", "op_mark": "pickle: the MARK object",
+    "GSV_PICKLE_MAX_MARKS": "pickle: the MARK object", "n_marks": "pickle: the MARK object", "marks": "pickle: the MARK object",
     "with_pieces": "llama.cpp: a field of POST /tokenize", "place_children": "a verb: give the children of a trie node their base",
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*|\n', re.S)

@@ -104,7 +104,7 @@ gpuserve_status status_of(int code)
     }
 }
 
-void mark_lost(int index, bool hangs, const gpuserve_error *cause)
+void set_lost(int index, bool hangs, const gpuserve_error *cause)
 {
     if (index < 0 || index >= MAX_DEVICES)
         return;
@@ -131,7 +131,7 @@ gpuserve_status gsv_cuda_fail(int index, cudaError_t code, const char *call, gpu
              cudaGetErrorName(code), cudaGetErrorString(code), call, index);
     gsv_hint(&local, status, "%s", remedy(number));
     if (ends_context(number))
-        mark_lost(index, false, &local);
+        set_lost(index, false, &local);
     gsv_error_copy(error, &local);
     return status;
 }
@@ -146,7 +146,7 @@ gpuserve_status gsv_cuda_fail_timeout(int index, const char *what, int64_t timeo
     gsv_hint(&local, GPUSERVE_E_DEVICE,
              "the device hangs: restart the process, and check the kernel log (dmesg | grep -i "
              "xid); GPUSERVE_CUDA_TIMEOUT_MS sets the timeout");
-    mark_lost(index, true, &local);
+    set_lost(index, true, &local);
     gsv_error_copy(error, &local);
     return GPUSERVE_E_DEVICE;
 }

@@ -83,13 +83,13 @@ static double score(const struct query *q, int32_t key)
 }
 
 /* Softmax-weighted sum of the values, for COLUMNS columns from `begin` on. */
-static void weigh(const struct query *q, double most, double total, int32_t begin, float *out)
+static void weigh(const struct query *q, double max, double total, int32_t begin, float *out)
 {
     const int32_t left = q->op->head_size - begin, n = left < COLUMNS ? left : COLUMNS;
     double sums[COLUMNS] = { 0.0 };
 
     for (int32_t key = q->first; key < q->end; key++) {
-        const double weight = exp(score(q, key) - most);
+        const double weight = exp(score(q, key) - max);
         const float *values = row_of(q, key, 2) + begin;
 
         for (int32_t i = 0; i < n && weight != 0.0; i++)
@@ -104,14 +104,14 @@ static void run_query(const struct query *q)
     const struct gpuserve_op_attention *op = q->op;
     float *out = (float *)op->out +
                  ((size_t)q->token * (size_t)op->n_heads + (size_t)q->head) * (size_t)op->head_size;
-    double most = -INFINITY, total = 0.0;
+    double max = -INFINITY, total = 0.0;
 
     for (int32_t key = q->first; key < q->end; key++)
-        most = fmax(most, score(q, key));
+        max = fmax(max, score(q, key));
     for (int32_t key = q->first; key < q->end; key++)
-        total += exp(score(q, key) - most);
+        total += exp(score(q, key) - max);
     for (int32_t i = 0; i < op->head_size; i += COLUMNS)
-        weigh(q, most, total, i, out);
+        weigh(q, max, total, i, out);
 }
 
 gpuserve_status gsv_ref_attention(struct gpuserve_stream *stream,

@@ -141,9 +141,9 @@ static double dot_f32(const struct gpuserve_linear *w, const float *x, int32_t j
     return sum;
 }
 
-/* Quantization of one row: zero point (`least`), scale (`step`) and its inverse. */
+/* Quantization of one row: zero point (`min`), scale (`step`) and its inverse. */
 struct row_range {
-    float least, step, inverse;
+    float min, step, inverse;
 };
 
 static float scaled_input(const struct gpuserve_linear *w, const float *x, int32_t i)
@@ -153,22 +153,22 @@ static float scaled_input(const struct gpuserve_linear *w, const float *x, int32
 
 static struct row_range range_of(const struct gpuserve_linear *w, const float *x)
 {
-    float least = scaled_input(w, x, 0), most = least;
+    float min = scaled_input(w, x, 0), max = min;
     struct row_range range;
 
     for (int32_t i = 0; i < w->k; i++) {
         const float v = scaled_input(w, x, i);
 
         if (!isfinite(v)) {
-            range.least = range.step = range.inverse = NAN;
+            range.min = range.step = range.inverse = NAN;
             return range;
         }
-        least = fminf(least, v);
-        most = fmaxf(most, v);
+        min = fminf(min, v);
+        max = fmaxf(max, v);
     }
-    range.least = least;
-    range.step = (most - least) / 255.0f;
-    range.inverse = most - least >= MIN_WIDTH ? 255.0f / (most - least) : 0.0f;
+    range.min = min;
+    range.step = (max - min) / 255.0f;
+    range.inverse = max - min >= MIN_WIDTH ? 255.0f / (max - min) : 0.0f;
     return range;
 }
 
@@ -178,13 +178,13 @@ static double dot_int8(const struct gpuserve_linear *w, const float *x, int32_t 
     const int8_t *row = w->values + (size_t)j * (size_t)w->k;
     int64_t sum = 0, row_sum = 0;
 
-    if (isnan(range.least))
+    if (isnan(range.min))
         return NAN;
     for (int32_t i = 0; i < w->k; i++) {
-        sum += (int64_t)lrintf((scaled_input(w, x, i) - range.least) * range.inverse) * row[i];
+        sum += (int64_t)lrintf((scaled_input(w, x, i) - range.min) * range.inverse) * row[i];
         row_sum += row[i];
     }
-    return ((double)range.step * (double)sum + (double)range.least * (double)row_sum) *
+    return ((double)range.step * (double)sum + (double)range.min * (double)row_sum) *
            (double)w->scale[j];
 }
 

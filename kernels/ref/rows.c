@@ -27,7 +27,7 @@ static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int3
     const float *in = (const float *)op->in + c;
     const size_t hidden = (size_t)op->hidden;
     const double n = end - first;
-    double sum = 0.0, most = -INFINITY, weights = 0.0;
+    double sum = 0.0, max = -INFINITY, weights = 0.0;
 
     if (end <= first) /* no tokens: zeros for every pooling */
         return 0.0;
@@ -37,7 +37,7 @@ static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int3
 
         sum += weight * x;
         weights += weight;
-        most = isnan(x) || x > most ? x : most;
+        max = isnan(x) || x > max ? x : max;
     }
     switch (op->pooling) {
     case GPUSERVE_POOL_CLS:
@@ -45,7 +45,7 @@ static double pool_column(const struct gpuserve_op_pool *op, int32_t first, int3
     case GPUSERVE_POOL_LAST:
         return in[(size_t)(end - 1) * hidden];
     case GPUSERVE_POOL_MAX:
-        return most;
+        return max;
     case GPUSERVE_POOL_MEAN_SQRT_LEN:
         return sum / sqrt(n);
     default:
@@ -79,14 +79,14 @@ gpuserve_status gsv_ref_normalize(struct gpuserve_stream *stream, const struct g
 
 static void softmax_row(float *row, int32_t cols)
 {
-    double most = -INFINITY, sum = 0.0;
+    double max = -INFINITY, sum = 0.0;
 
     for (int32_t c = 0; c < cols; c++)
-        most = fmax(most, (double)row[c]);
+        max = fmax(max, (double)row[c]);
     for (int32_t c = 0; c < cols; c++)
-        sum += exp((double)row[c] - most);
+        sum += exp((double)row[c] - max);
     for (int32_t c = 0; c < cols; c++)
-        row[c] = (float)(exp((double)row[c] - most) / sum);
+        row[c] = (float)(exp((double)row[c] - max) / sum);
 }
 
 static void layernorm_row(const struct gpuserve_op_rows *op, float *row)

@@ -39,14 +39,14 @@ static const struct gsv_pair_template qwen3_reranker = {
 
 /* ------------------------------------------------------------------------------- chat template */
 
-/* The end of `piece` at `at`, or NULL. In a string of the template a newline and a quote may be
+/* The end of `part` at `at`, or NULL. In a string of the template a newline and a quote may be
  * written with a backslash. */
-static const char *match(const char *at, const char *piece)
+static const char *match(const char *at, const char *part)
 {
-    for (; *piece; piece++) {
-        if (*at == '\\' && ((*piece == '\n' && at[1] == 'n') || (*piece == '"' && at[1] == '"')))
+    for (; *part; part++) {
+        if (*at == '\\' && ((*part == '\n' && at[1] == 'n') || (*part == '"' && at[1] == '"')))
             at += 2;
-        else if (*at == *piece)
+        else if (*at == *part)
             at++;
         else
             return NULL;
@@ -55,12 +55,12 @@ static const char *match(const char *at, const char *piece)
 }
 
 /* The end of the first match at or after `at`, or NULL. */
-static const char *find(const char *at, const char *piece)
+static const char *find(const char *at, const char *part)
 {
     const char *end = NULL;
 
     for (; *at && !end; at++)
-        end = match(at, piece);
+        end = match(at, part);
     return end;
 }
 
@@ -96,12 +96,12 @@ static bool strips_before(const char *at)
  * anywhere. The final newline of a file is not part of the template. */
 static bool is_qwen3_reranker(const char *text)
 {
-    const char *const pieces[] = { qwen3_reranker.instruction_key, qwen3_reranker.text_key,
-                                   qwen3_reranker.pair_key, qwen3_reranker.after };
+    const char *const parts[] = { qwen3_reranker.instruction_key, qwen3_reranker.text_key,
+                                  qwen3_reranker.pair_key, qwen3_reranker.after };
     const char *at = match(find_output(text), qwen3_reranker.before);
 
-    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]) && at; i++) {
-        at = i == 0 ? match(at, pieces[i]) : find(at, pieces[i]);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && at; i++) {
+        at = i == 0 ? match(at, parts[i]) : find(at, parts[i]);
         if (at && strips_before(at))
             return false;
     }

@@ -13,8 +13,8 @@ static gpuserve_status token_norm(const struct gsv_rows *rows, void *out, const 
     const struct gpuserve_op_add_norm op = {
         .out = out,
         .in = in,
-        .gamma = gsv_net_place(net, norm->gamma),
-        .beta = gsv_net_place(net, norm->beta),
+        .gamma = gsv_net_address(net, norm->gamma),
+        .beta = gsv_net_address(net, norm->beta),
         .eps = net->spec->config.eps,
         .norm = net->spec->config.family->norm,
         .rows = rows->batch->n_rows,

@@ -49,7 +49,7 @@ int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored)
 
 static bool is_post_norm(const struct gsv_spec *spec)
 {
-    return spec->config.family->norm_place == GSV_NORM_AFTER;
+    return spec->config.family->norm_position == GSV_NORM_AFTER;
 }
 
 void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
@@ -106,8 +106,8 @@ static gpuserve_status add_norm(const struct run *run, void *out, const void *in
         .in = in,
         .residual = residual,
         .sum = sum,
-        .gamma = gsv_net_place(run->net, norm->gamma),
-        .beta = gsv_net_place(run->net, norm->beta),
+        .gamma = gsv_net_address(run->net, norm->gamma),
+        .beta = gsv_net_address(run->net, norm->beta),
         .eps = config->eps,
         .norm = norm->gamma < 0 ? GPUSERVE_NORM_NONE : config->family->norm,
         .rows = run->batch->n_rows,
@@ -128,11 +128,11 @@ static gpuserve_status embed(const struct run *run, void *out, bool normalize,
     const struct gpuserve_op_embed op = {
         .batch = run->batch,
         .out = out,
-        .word = gsv_net_place(run->net, spec->word),
-        .position = gsv_net_place(run->net, spec->position),
-        .type = gsv_net_place(run->net, gsv_adapter_types(spec->type, run->at->adapter)),
-        .gamma = has_norm ? gsv_net_place(run->net, spec->embedding_norm.gamma) : NULL,
-        .beta = has_norm ? gsv_net_place(run->net, spec->embedding_norm.beta) : NULL,
+        .word = gsv_net_address(run->net, spec->word),
+        .position = gsv_net_address(run->net, spec->position),
+        .type = gsv_net_address(run->net, gsv_adapter_types(spec->type, run->at->adapter)),
+        .gamma = has_norm ? gsv_net_address(run->net, spec->embedding_norm.gamma) : NULL,
+        .beta = has_norm ? gsv_net_address(run->net, spec->embedding_norm.beta) : NULL,
         .eps = spec->config.eps,
         .hidden = spec->config.embedding_size,
         .norm = has_norm ? spec->config.family->norm : GPUSERVE_NORM_NONE,
@@ -175,7 +175,7 @@ static gpuserve_status embed_adapted(const struct run *run, const struct gpuserv
     const struct gpuserve_op_embed down = {
         .batch = run->batch,
         .out = run->at->low,
-        .word = gsv_net_place(run->net, item),
+        .word = gsv_net_address(run->net, item),
         .hidden = rank,
         .norm = GPUSERVE_NORM_NONE,
     };
@@ -233,9 +233,9 @@ static gpuserve_status rotate(const struct run *run, const struct gsv_layer *lay
     const struct gpuserve_op_rotate op = {
         .batch = run->batch,
         .qkv = run->at->wide,
-        .query_gamma = gsv_net_place(run->net, layer->query_gamma),
-        .key_gamma = gsv_net_place(run->net, layer->key_gamma),
-        .table = gsv_net_place(run->net, spec->rotary[which]),
+        .query_gamma = gsv_net_address(run->net, layer->query_gamma),
+        .key_gamma = gsv_net_address(run->net, layer->key_gamma),
+        .table = gsv_net_address(run->net, spec->rotary[which]),
         .eps = spec->config.eps,
         .n_heads = spec->config.n_heads,
         .n_kv_heads = spec->config.n_kv_heads,
@@ -260,7 +260,7 @@ static gpuserve_status attend(const struct run *run, int32_t number)
         .batch = run->batch,
         .qkv = run->at->wide,
         .out = run->at->context,
-        .relative_bias = gsv_net_place(run->net, layer->relative),
+        .relative_bias = gsv_net_address(run->net, layer->relative),
         .bias_span = has_span ? gsv_relative_span(spec) : 0,
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
@@ -269,9 +269,9 @@ static gpuserve_status attend(const struct run *run, int32_t number)
         .causal = config->is_causal,
         .window = is_local ? config->window : 0,
         .softcap = config->softcap,
-        .position_key = gsv_net_place(run->net, layer->position_key),
-        .position_query = gsv_net_place(run->net, layer->position_query),
-        .position_index = gsv_net_place(run->net, spec->position_index),
+        .position_key = gsv_net_address(run->net, layer->position_key),
+        .position_query = gsv_net_address(run->net, layer->position_query),
+        .position_index = gsv_net_address(run->net, spec->position_index),
         .position_rows = 2 * config->relative.span,
         .reader = linear_of(run->net, number, GSV_STAGE_PROJECT),
     };
@@ -410,7 +410,7 @@ static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *st
                            int32_t number)
 {
     const struct gsv_spec *spec = net->spec;
-    const float *weights = gsv_net_place(net, spec->mix);
+    const float *weights = gsv_net_address(net, spec->mix);
     const bool counts = weights && number >= spec->mix_first;
     const struct gpuserve_op_add_scaled op = {
         .out = at->mix,

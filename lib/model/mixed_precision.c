@@ -234,16 +234,16 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
 {
     const int32_t index = gsv_stage_item(m->net->spec, step / GSV_STAGE_COUNT,
                                          (enum gsv_stage)(step % GSV_STAGE_COUNT));
-    struct gpuserve_linear **place = &m->net->linears[index];
-    struct gpuserve_linear *rounded = *place;
+    struct gpuserve_linear **link = &m->net->linears[index];
+    struct gpuserve_linear *rounded = *link;
     gpuserve_status st;
 
-    *place = NULL;
-    st = make_linear(m, index, m->exact_dtype, m->exact_weights, place, error);
+    *link = NULL;
+    st = make_linear(m, index, m->exact_dtype, m->exact_weights, link, error);
     if (st == GPUSERVE_OK)
         st = run_product(m, step, error);
-    m->net->backend->linear_destroy(place);
-    *place = rounded;
+    m->net->backend->linear_destroy(link);
+    *link = rounded;
     return st;
 }
 
@@ -342,20 +342,20 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
 static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
-    float least = 1.0f;
+    float min = 1.0f;
     const gpuserve_status st = make_vectors(m, NULL, m->got, error);
 
     if (st != GPUSERVE_OK)
         return st;
     for (size_t t = 0; t < n_texts(m); t++) {
         m->cosines[t] = gsv_vector_cosine(m->want + t * columns, m->got + t * columns, columns);
-        least = fminf(least, m->cosines[t]);
+        min = fminf(min, m->cosines[t]);
     }
-    m->net->int8.cosine = least;
+    m->net->int8.cosine = min;
     if (m->net->int8.n_kept == 0)
         m->variance = gsv_model_variance(m->cosines, n_texts(m));
     m->expected = gsv_expected_min(m->cosines, n_texts(m), m->variance);
-    m->is_near_enough = least >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
+    m->is_near_enough = min >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
     gsv_choose_worst(&m->worst, m->all, m->cosines);
     return GPUSERVE_OK;
 }
@@ -364,15 +364,15 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
 static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
-    float least = 1.0f;
+    float min = 1.0f;
     gpuserve_status st;
 
     m->host = &m->worst.batch;
     st = make_vectors(m, NULL, m->got, error);
     for (size_t i = 0; i < n_texts(m) && st == GPUSERVE_OK; i++)
-        least = fminf(least, gsv_vector_cosine(m->want + (size_t)m->worst.texts[i] * columns,
-                                               m->got + i * columns, columns));
-    m->is_near_enough = least >= (float)GSV_INT8_TARGET;
+        min = fminf(min, gsv_vector_cosine(m->want + (size_t)m->worst.texts[i] * columns,
+                                           m->got + i * columns, columns));
+    m->is_near_enough = min >= (float)GSV_INT8_TARGET;
     m->host = m->all;
     return st;
 }
@@ -396,11 +396,11 @@ static int32_t product_at(const struct mixer *m, int32_t at)
 /* The number of products, in this order, that fit into the reserved memory. */
 static int32_t max_kept(const struct mixer *m)
 {
-    uint64_t room = gsv_kept_bytes(m->net->spec, m->net->backend);
+    uint64_t free_bytes = gsv_kept_bytes(m->net->spec, m->net->backend);
     int32_t n = 0;
 
-    while (n < m->net->int8.n_products && kept_bytes(m, product_at(m, n)) <= room)
-        room -= kept_bytes(m, product_at(m, n++));
+    while (n < m->net->int8.n_products && kept_bytes(m, product_at(m, n)) <= free_bytes)
+        free_bytes -= kept_bytes(m, product_at(m, n++));
     return n;
 }
 
@@ -409,10 +409,10 @@ static void exchange(struct mixer *m, int32_t at)
 {
     struct gsv_int8_facts *facts = &m->net->int8;
     const int32_t product = product_at(m, at);
-    struct gpuserve_linear **place = &m->net->linears[item_of(m->net, product)];
-    struct gpuserve_linear *was = *place;
+    struct gpuserve_linear **link = &m->net->linears[item_of(m->net, product)];
+    struct gpuserve_linear *was = *link;
 
-    *place = m->other[at];
+    *link = m->other[at];
     m->other[at] = was;
     facts->kept[product / 64] ^= UINT64_C(1) << product % 64;
     facts->n_kept += gsv_int8_keeps(facts, product) ? 1 : -1;
@@ -463,16 +463,16 @@ static gpuserve_status keep_and_measure(struct mixer *m, int32_t n, gpuserve_err
  * exponential search with steps 1, 2, 4, ..., then binary search. The maximum if none passes. */
 static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpuserve_error *error)
 {
-    const int32_t most = max_kept(m);
+    const int32_t max = max_kept(m);
     int32_t high = low, step = 1;
     gpuserve_status st = GPUSERVE_OK;
 
     do {
         low = high;
-        high = step > most - high ? most : high + step;
+        high = step > max - high ? max : high + step;
         step *= 2;
         st = keep_and_measure(m, high, error);
-    } while (high < most && st == GPUSERVE_OK && !m->is_near_enough);
+    } while (high < max && st == GPUSERVE_OK && !m->is_near_enough);
     *found = high;
     if (!m->is_near_enough)
         return st;
@@ -493,12 +493,12 @@ static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpus
  * anew and the search continues. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
-    const int32_t most = max_kept(m);
+    const int32_t max = max_kept(m);
     int32_t n = 0;
     gpuserve_status st = GPUSERVE_OK;
 
     m->is_near_enough = false;
-    while (n < most && st == GPUSERVE_OK && !m->is_near_enough) {
+    while (n < max && st == GPUSERVE_OK && !m->is_near_enough) {
         st = search(m, n, &n, error);
         if (st == GPUSERVE_OK)
             st = keep(m, n, error);

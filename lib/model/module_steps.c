@@ -87,8 +87,8 @@ gpuserve_status gsv_dense_parse(struct gsv_dense_spec *spec, const struct gsv_js
  */
 
 /* Read the rows that a Dense or Normalize module reads and writes; *by_token is the default. */
-static gpuserve_status parse_place(bool *by_token, const struct gsv_json_value *json,
-                                   const char *name, gpuserve_error *error)
+static gpuserve_status parse_target(bool *by_token, const struct gsv_json_value *json,
+                                    const char *name, gpuserve_error *error)
 {
     const char *in = *by_token ? TOKENS : POOLED;
     const char *out;
@@ -114,7 +114,7 @@ static bool is_pooled(const struct gsv_modules *modules)
     return modules->n_poolings > 0;
 }
 
-static gpuserve_status refuse_place(const char *name, bool by_token, gpuserve_error *error)
+static gpuserve_status refuse_target(const char *name, bool by_token, gpuserve_error *error)
 {
     if (by_token)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -154,12 +154,12 @@ static gpuserve_status parse_dense_step(const struct gsv_module_reader *r,
     gpuserve_status st = gsv_dense_parse(&step->dense, json, r->error);
 
     if (st == GPUSERVE_OK)
-        st = parse_place(&step->by_token, json, "Dense", r->error);
+        st = parse_target(&step->by_token, json, "Dense", r->error);
     if (st != GPUSERVE_OK)
         return st;
     if (step->by_token == is_pooled(r->modules) ||
         (step->by_token && r->modules->normalizes_tokens))
-        return refuse_place("Dense", step->by_token, r->error);
+        return refuse_target("Dense", step->by_token, r->error);
     if (step->by_token && step->dense.activation > GPUSERVE_ACT_QUICK_GELU)
         return gsv_fail(r->error, GPUSERVE_E_UNSUPPORTED,
                         "Dense: Sigmoid and Softmax on token vectors are not supported");
@@ -199,7 +199,7 @@ static gpuserve_status add_layer_norm(const struct gsv_module_reader *r, const c
     if (st == GPUSERVE_OK && size == 0)
         st = gsv_fail(r->error, GPUSERVE_E_FORMAT, "LayerNorm: dimension is missing");
     if (st == GPUSERVE_OK && !is_pooled(r->modules))
-        st = refuse_place("LayerNorm", false, r->error);
+        st = refuse_target("LayerNorm", false, r->error);
     if (st != GPUSERVE_OK)
         return gsv_fail_in(r->error, st, "%s/%s", gsv_dir_path(r->dir), folder);
     step.dense.in_features = step.dense.out_features = (int32_t)size;
@@ -217,10 +217,10 @@ static gpuserve_status add_normalize(const struct gsv_module_reader *r, const ch
     if (st != GPUSERVE_OK)
         return st;
     if (json)
-        st = parse_place(&step.by_token, json, "Normalize", r->error);
+        st = parse_target(&step.by_token, json, "Normalize", r->error);
     gsv_json_free(&json);
     if (st == GPUSERVE_OK && step.by_token == is_pooled(r->modules))
-        st = refuse_place("Normalize", step.by_token, r->error);
+        st = refuse_target("Normalize", step.by_token, r->error);
     if (st != GPUSERVE_OK)
         return gsv_fail_in(r->error, st, "%s/%s", gsv_dir_path(r->dir), folder);
     if (!step.by_token)

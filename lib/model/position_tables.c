@@ -24,8 +24,8 @@ static gpuserve_status fail_nomem(gpuserve_error *error)
 static gpuserve_status write_floats(const struct gsv_net *net, size_t item, const float *values,
                                     size_t n, gpuserve_error *error)
 {
-    return net->backend->memory_write(net->device, net->places[item], values, n * sizeof(*values),
-                                      error);
+    return net->backend->memory_write(net->device, net->addresses[item], values,
+                                      n * sizeof(*values), error);
 }
 
 /* -------------------------------------------------------------------------------------- buckets */
@@ -172,7 +172,7 @@ static gpuserve_status load_position_index(const struct gsv_net *net, size_t ind
 
         rows[i] = row < 0 ? 0 : row > last ? last : row;
     }
-    st = net->backend->memory_write(net->device, net->places[index], rows, width * sizeof(*rows),
+    st = net->backend->memory_write(net->device, net->addresses[index], rows, width * sizeof(*rows),
                                     error);
     free(rows);
     return st;
@@ -261,8 +261,8 @@ static gpuserve_status load_projected(const struct gsv_net *net, struct gsv_read
             out[r * p.n + j] = (float)sums[j];
     }
     if (st == GPUSERVE_OK)
-        st = net->backend->memory_write_floats(net->device, net->places[index], out, p.rows * p.n,
-                                               net->dtype, error);
+        st = net->backend->memory_write_floats(net->device, net->addresses[index], out,
+                                               p.rows * p.n, net->dtype, error);
     free(transposed);
     free(out);
     free(sums);

@@ -270,12 +270,12 @@ static void widen(float *output, size_t n, uint32_t dtype)
 
 static void softmax(float *row, size_t n)
 {
-    float most = row[0], sum = 0.0f;
+    float max = row[0], sum = 0.0f;
 
     for (size_t i = 1; i < n; i++)
-        most = row[i] > most ? row[i] : most;
+        max = row[i] > max ? row[i] : max;
     for (size_t i = 0; i < n; i++) {
-        row[i] = expf(row[i] - most);
+        row[i] = expf(row[i] - max);
         sum += row[i];
     }
     for (size_t i = 0; i < n; i++)

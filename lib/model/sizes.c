@@ -19,15 +19,15 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
     case GSV_ITEM_SUM_TABLE:
     case GSV_ITEM_MAPPED_TABLE:
     case GSV_ITEM_POSITIONS:
-        return gsv_round_up(elements * backend->activation_size(dtype), GSV_PLACE_ALIGNMENT);
+        return gsv_round_up(elements * backend->activation_size(dtype), GSV_ITEM_ALIGNMENT);
     case GSV_ITEM_LINEAR:
     case GSV_ITEM_LINEAR_PLAIN:
     case GSV_ITEM_LINEAR_EXACT:
         return gsv_round_up(
             backend->linear_bytes(item->n, item->k, gsv_weight_dtype(item, backend, dtype)),
-            GSV_PLACE_ALIGNMENT);
+            GSV_ITEM_ALIGNMENT);
     default:
-        return gsv_round_up(elements * sizeof(float), GSV_PLACE_ALIGNMENT);
+        return gsv_round_up(elements * sizeof(float), GSV_ITEM_ALIGNMENT);
     }
 }
 
@@ -45,7 +45,7 @@ uint64_t gsv_kept_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
         total = gsv_add_bytes(total, bytes);
         largest = bytes > largest ? bytes : largest;
     }
-    total = total / 2 / GSV_PLACE_ALIGNMENT * GSV_PLACE_ALIGNMENT;
+    total = total / 2 / GSV_ITEM_ALIGNMENT * GSV_ITEM_ALIGNMENT;
     return total > largest ? total : largest;
 }
 
@@ -89,17 +89,18 @@ static int32_t first_pooled_columns(const struct gsv_spec *spec)
 /* Round up to the alignment. */
 static uint64_t align(uint64_t end)
 {
-    const uint64_t mask = GSV_PLACE_ALIGNMENT - 1, last = gsv_add_bytes(end, mask);
+    const uint64_t mask = GSV_ITEM_ALIGNMENT - 1, last = gsv_add_bytes(end, mask);
 
     return last == GSV_TOO_MANY_BYTES ? last : last & ~mask;
 }
 
 /* Place rows * columns elements of `size` bytes at *place = *total, and advance *total. */
-static void add_rows(uint64_t *total, uint64_t *place, int32_t rows, int32_t columns, size_t size)
+static void add_rows(uint64_t *total, uint64_t *size_bytes, int32_t rows, int32_t columns,
+                     size_t size)
 {
     const uint64_t n = (uint64_t)rows * (uint64_t)columns; /* no overflow: both are below 2^31 */
 
-    *place = *total;
+    *size_bytes = *total;
     *total = align(gsv_add_bytes(*total, gsv_mul_bytes(n, size)));
 }
 

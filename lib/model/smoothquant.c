@@ -271,8 +271,8 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_
     gsv_round_weights(s->reader->floats, (size_t)item->n, &squares, s->scratch, s->n_threads);
     source.dtype = GPUSERVE_DTYPE_INT8;
     source.input_scale = s->range;
-    st = net->backend->linear_create(net->device, &net->linears[index], net->places[index], &source,
-                                     error);
+    st = net->backend->linear_create(net->device, &net->linears[index], net->addresses[index],
+                                     &source, error);
     if (st == GPUSERVE_OK && !is_last)
         st = run_stage(s, layer, stage, error);
     return st;

@@ -30,7 +30,7 @@ static const struct gsv_family static_family = {
     .model_types = no_names,
     .classes = no_names,
     .names = { &static_names },
-    .norm_place = GSV_NORM_AFTER,
+    .norm_position = GSV_NORM_AFTER,
     .unbounded = true,
     .norm_bias = GSV_ABSENT,
 };
@@ -241,24 +241,24 @@ gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_read
 {
     const struct gsv_weight *item = &net->spec->items[item_index];
     const size_t k = (size_t)item->k, size = net->backend->activation_size(net->dtype);
-    const size_t rows = (size_t)item->n, most = GSV_PIECE_ELEMENTS / k; /* k is at most 2^16 */
+    const size_t rows = (size_t)item->n, max = GSV_CHUNK_ELEMENTS / k; /* k is at most 2^16 */
     float *at = reader->floats;
-    float *made = gsv_alloc_array(most * k, sizeof(*made));
+    float *made = gsv_alloc_array(max * k, sizeof(*made));
     gpuserve_status st = made ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 
     for (size_t part = 0; part < 3 && st == GPUSERVE_OK; part++) {
         st = gsv_read_tensor(reader, item, part, at, error);
         at += item->weight[part].count;
     }
-    for (size_t first = 0; first < rows && st == GPUSERVE_OK; first += most) {
-        const size_t n = rows - first < most ? rows - first : most;
+    for (size_t first = 0; first < rows && st == GPUSERVE_OK; first += max) {
+        const size_t n = rows - first < max ? rows - first : max;
 
         for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
             st = make_row(item, reader->floats, first + i, made + i * k, error);
         if (st == GPUSERVE_OK)
             st = net->backend->memory_write_floats(net->device,
-                                                   net->places[item_index] + first * k * size, made,
-                                                   n * k, net->dtype, error);
+                                                   net->addresses[item_index] + first * k * size,
+                                                   made, n * k, net->dtype, error);
     }
     free(made);
     return st;

@@ -182,8 +182,8 @@ gpuserve_status gsv_rows_norm(const struct gsv_rows *rows, const struct gsv_norm
         .ld = rows->ld,
         .activation = GPUSERVE_ACT_LAYERNORM,
         .eps = eps,
-        .gamma = gsv_net_place(net, norm->gamma),
-        .beta = gsv_net_place(net, norm->beta),
+        .gamma = gsv_net_address(net, norm->gamma),
+        .beta = gsv_net_address(net, norm->beta),
     };
 
     return norm->gamma < 0 ? GPUSERVE_OK : net->backend->activate(rows->work->stream, &op);

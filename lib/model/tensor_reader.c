@@ -17,9 +17,9 @@
 
 #define TENSORS_PER_ITEM 6
 
-size_t gsv_piece_count(const struct gsv_tensor *tensor)
+size_t gsv_chunk_count(const struct gsv_tensor *tensor)
 {
-    return ((size_t)tensor->count + GSV_PIECE_ELEMENTS - 1) / GSV_PIECE_ELEMENTS;
+    return ((size_t)tensor->count + GSV_CHUNK_ELEMENTS - 1) / GSV_CHUNK_ELEMENTS;
 }
 
 /* --------------------------------------------------------------------------------------- hashes */
@@ -33,18 +33,18 @@ static const struct gsv_tensor *tensor_at(const struct gsv_weight *item, size_t 
 gpuserve_status gsv_hashes_init(struct gsv_hashes *hashes, const struct gsv_spec *spec,
                                 gpuserve_error *error)
 {
-    hashes->n_pieces = 0;
-    hashes->pieces = NULL;
+    hashes->n_chunks = 0;
+    hashes->chunks = NULL;
     hashes->first = gsv_alloc_array(spec->n_items * TENSORS_PER_ITEM, sizeof(*hashes->first));
     if (!hashes->first)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     for (size_t i = 0; i < spec->n_items * TENSORS_PER_ITEM; i++) {
-        hashes->first[i] = hashes->n_pieces;
-        hashes->n_pieces +=
-            gsv_piece_count(tensor_at(&spec->items[i / TENSORS_PER_ITEM], i % TENSORS_PER_ITEM));
+        hashes->first[i] = hashes->n_chunks;
+        hashes->n_chunks +=
+            gsv_chunk_count(tensor_at(&spec->items[i / TENSORS_PER_ITEM], i % TENSORS_PER_ITEM));
     }
-    hashes->pieces = gsv_alloc_array(hashes->n_pieces, sizeof(*hashes->pieces));
-    if (!hashes->pieces) {
+    hashes->chunks = gsv_alloc_array(hashes->n_chunks, sizeof(*hashes->chunks));
+    if (!hashes->chunks) {
         gsv_hashes_reset(hashes);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     }
@@ -53,7 +53,7 @@ gpuserve_status gsv_hashes_init(struct gsv_hashes *hashes, const struct gsv_spec
 
 void gsv_hashes_reset(struct gsv_hashes *hashes)
 {
-    free(hashes->pieces);
+    free(hashes->chunks);
     free(hashes->first);
     memset(hashes, 0, sizeof(*hashes));
 }
@@ -76,9 +76,9 @@ static void digest_tensor(XXH3_state_t *state, const struct gsv_hashes *hashes, 
     digest_number(state, (int64_t)tensor->rank);
     for (uint64_t i = 0; i < tensor->rank; i++) /* rank 1 or 2 for all tensors in use */
         digest_number(state, (int64_t)tensor->shape[i]);
-    for (size_t i = 0; i < gsv_piece_count(tensor); i++) {
-        digest_number(state, (int64_t)hashes->pieces[first + i].high);
-        digest_number(state, (int64_t)hashes->pieces[first + i].low);
+    for (size_t i = 0; i < gsv_chunk_count(tensor); i++) {
+        digest_number(state, (int64_t)hashes->chunks[first + i].high);
+        digest_number(state, (int64_t)hashes->chunks[first + i].low);
     }
 }
 
@@ -115,7 +115,7 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
     for (int32_t i = 0; i < config->n_layers && config->window > 0; i++)
         digest_number(state, gsv_is_local(config, i) ? config->window : 0);
     if (config->is_causal || config->is_gated || config->softcap != 0.0f ||
-        config->family->norm_place != GSV_NORM_AFTER) {
+        config->family->norm_position != GSV_NORM_AFTER) {
         digest_number(state, config->is_causal);
         digest_number(state, config->is_gated);
         digest_number(state, config->n_kv_heads);
@@ -235,7 +235,7 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
     memset(reader, 0, sizeof(*reader));
     reader->spec = spec;
     reader->hashes = hashes;
-    reader->capacity = GSV_PIECE_ELEMENTS;
+    reader->capacity = GSV_CHUNK_ELEMENTS;
     for (size_t i = 0; i < spec->n_items; i++) {
         const struct gsv_weight *item = &spec->items[i];
         size_t elements = (size_t)item->n * (size_t)item->k + (size_t)item->n;
@@ -252,7 +252,7 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
-    reader->raw = gsv_alloc_mapped(GSV_PIECE_ELEMENTS * GSV_MAX_RAW_BYTES);
+    reader->raw = gsv_alloc_mapped(GSV_CHUNK_ELEMENTS * GSV_MAX_RAW_BYTES);
     reader->floats = gsv_alloc_mapped(reader->capacity * sizeof(float));
     if (reader->raw && reader->floats)
         return GPUSERVE_OK;
@@ -281,25 +281,25 @@ static gpuserve_status count(const struct gsv_reader *reader, size_t size, gpuse
     return gsv_fail(error, GPUSERVE_E_CANCELLED, "the progress callback cancelled the load");
 }
 
-static gpuserve_status read_tensor_piece(struct gsv_reader *reader, const struct gsv_tensor *tensor,
-                                         size_t first_hash, size_t piece, float *to, size_t *n,
+static gpuserve_status read_tensor_chunk(struct gsv_reader *reader, const struct gsv_tensor *tensor,
+                                         size_t first_hash, size_t chunk, float *to, size_t *n,
                                          gpuserve_error *error)
 {
-    const size_t begin = piece * GSV_PIECE_ELEMENTS;
+    const size_t begin = chunk * GSV_CHUNK_ELEMENTS;
     void *bytes = tensor->type == GSV_TENSOR_F32 ? (void *)to : (void *)reader->raw;
     XXH128_hash_t hash;
     size_t good, size;
     gpuserve_status st;
 
     *n = (size_t)tensor->count - begin;
-    if (*n > GSV_PIECE_ELEMENTS)
-        *n = GSV_PIECE_ELEMENTS;
+    if (*n > GSV_CHUNK_ELEMENTS)
+        *n = GSV_CHUNK_ELEMENTS;
     size = gsv_tensor_raw_bytes(tensor, begin, *n);
     st = gsv_tensor_fetch(tensor, begin, *n, bytes, error);
     if (st != GPUSERVE_OK)
         return st;
     hash = XXH3_128bits(bytes, size);
-    reader->hashes->pieces[first_hash + piece] = (struct gsv_hash){ hash.high64, hash.low64 };
+    reader->hashes->chunks[first_hash + chunk] = (struct gsv_hash){ hash.high64, hash.low64 };
     gsv_tensor_floats(tensor, begin, *n, bytes, to);
     good = gsv_floats_finite(to, *n);
     if (good == *n)
@@ -315,10 +315,10 @@ static size_t hash_index(const struct gsv_reader *reader, const struct gsv_weigh
     return reader->hashes->first[(size_t)(item - reader->spec->items) * TENSORS_PER_ITEM + i];
 }
 
-gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weight *item,
-                               size_t piece, float *to, size_t *n, gpuserve_error *error)
+gpuserve_status gsv_read_chunk(struct gsv_reader *reader, const struct gsv_weight *item,
+                               size_t chunk, float *to, size_t *n, gpuserve_error *error)
 {
-    return read_tensor_piece(reader, &item->weight[0], hash_index(reader, item, 0), piece, to, n,
+    return read_tensor_chunk(reader, &item->weight[0], hash_index(reader, item, 0), chunk, to, n,
                              error);
 }
 
@@ -327,11 +327,11 @@ gpuserve_status gsv_read_tensor(struct gsv_reader *reader, const struct gsv_weig
 {
     const struct gsv_tensor *tensor = tensor_at(item, i);
 
-    for (size_t piece = 0; piece < gsv_piece_count(tensor); piece++) {
+    for (size_t chunk = 0; chunk < gsv_chunk_count(tensor); chunk++) {
         size_t n;
         const gpuserve_status st =
-            read_tensor_piece(reader, tensor, hash_index(reader, item, i), piece,
-                              to + piece * GSV_PIECE_ELEMENTS, &n, error);
+            read_tensor_chunk(reader, tensor, hash_index(reader, item, i), chunk,
+                              to + chunk * GSV_CHUNK_ELEMENTS, &n, error);
 
         if (st != GPUSERVE_OK)
             return st;
@@ -416,14 +416,14 @@ static gpuserve_status finish_linear(const struct gsv_reader *reader, const stru
     return item->transposed ? transpose(reader, item, error) : GPUSERVE_OK;
 }
 
-/* Subtract the second tensor, read to `room`, from the first. */
+/* Subtract the second tensor, read to `scratch`, from the first. */
 static gpuserve_status subtract(struct gsv_reader *reader, const struct gsv_weight *item,
-                                float *room, gpuserve_error *error)
+                                float *scratch, gpuserve_error *error)
 {
-    const gpuserve_status st = gsv_read_tensor(reader, item, 1, room, error);
+    const gpuserve_status st = gsv_read_tensor(reader, item, 1, scratch, error);
 
     for (size_t i = 0; st == GPUSERVE_OK && i < (size_t)item->n * (size_t)item->k; i++)
-        reader->floats[i] -= room[i];
+        reader->floats[i] -= scratch[i];
     return st;
 }
 

@@ -12,14 +12,14 @@
 #include <stdatomic.h>
 
 /* Elements of a chunk: 1 MiB of float32; a multiple of each block size of GGUF. */
-#define GSV_PIECE_ELEMENTS ((size_t)1 << 18)
+#define GSV_CHUNK_ELEMENTS ((size_t)1 << 18)
 
 /* The hashes of all chunks of all tensors of a spec, in the order of items. */
 struct gsv_hashes {
     struct gsv_hash {
         uint64_t high, low;
-    } * pieces; /* XXH3-128 */
-    size_t n_pieces;
+    } * chunks; /* XXH3-128 */
+    size_t n_chunks;
     size_t *first; /* [n_items * 6] first chunk of a tensor: 3 weights, then 3 biases */
 };
 
@@ -54,11 +54,11 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
                                 struct gsv_hashes *hashes, gpuserve_error *error);
 void gsv_reader_reset(struct gsv_reader *reader);
 
-size_t gsv_piece_count(const struct gsv_tensor *tensor);
+size_t gsv_chunk_count(const struct gsv_tensor *tensor);
 
-/* Read chunk `piece` of an item's weight 0 into `to`; *n receives the number of elements. */
-gpuserve_status gsv_read_piece(struct gsv_reader *reader, const struct gsv_weight *item,
-                               size_t piece, float *to, size_t *n, gpuserve_error *error);
+/* Read chunk `chunk` of an item's weight 0 into `to`; *n receives the number of elements. */
+gpuserve_status gsv_read_chunk(struct gsv_reader *reader, const struct gsv_weight *item,
+                               size_t chunk, float *to, size_t *n, gpuserve_error *error);
 
 /* Read a linear's stacked weights and biases into reader->floats, described by `source`. */
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,

@@ -151,15 +151,15 @@ void gsv_round_weights(float *weight, size_t rows, const struct gsv_input_square
     struct rounding rounding = { .weight = weight, .rows = rows, .input = input };
     struct worker workers[GSV_MAX_ROUNDING_THREADS];
     pthread_t threads[GSV_MAX_ROUNDING_THREADS];
-    const int32_t most = limited(n_threads) - 1;
+    const int32_t max = limited(n_threads) - 1;
     int32_t n = 0;
 
-    for (int32_t i = 0; i <= most; i++)
+    for (int32_t i = 0; i <= max; i++)
         workers[i] =
             (struct worker){ &rounding, scratch + (size_t)i * worker_floats(input->k, input->n) };
-    while (n < most && pthread_create(&threads[n], NULL, work, &workers[n]) == 0)
+    while (n < max && pthread_create(&threads[n], NULL, work, &workers[n]) == 0)
         n++;
-    work(&workers[most]);
+    work(&workers[max]);
     while (n > 0)
         pthread_join(threads[--n], NULL);
 }

@@ -25,7 +25,7 @@
 
 struct weights_job {
     size_t item;
-    size_t piece; /* index of a table's chunk */
+    size_t chunk; /* index of a table's chunk */
 };
 
 struct loader {
@@ -57,18 +57,18 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
     size_t capacity = spec->n_items;
 
     for (size_t i = 0; i < spec->n_items; i++)
-        capacity += gsv_piece_count(&spec->items[i].weight[0]);
+        capacity += gsv_chunk_count(&spec->items[i].weight[0]);
     loader->jobs = gsv_alloc_array(capacity, sizeof(*loader->jobs));
     if (!loader->jobs)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     for (size_t i = 0; i < spec->n_items; i++) {
         const struct gsv_weight *item = &spec->items[i];
-        const size_t pieces = item->kind == GSV_ITEM_TABLE ? gsv_piece_count(&item->weight[0]) : 1;
+        const size_t chunks = item->kind == GSV_ITEM_TABLE ? gsv_chunk_count(&item->weight[0]) : 1;
 
         if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
             continue;
-        for (size_t piece = 0; piece < pieces; piece++)
-            loader->jobs[loader->n_jobs++] = (struct weights_job){ i, piece };
+        for (size_t chunk = 0; chunk < chunks; chunk++)
+            loader->jobs[loader->n_jobs++] = (struct weights_job){ i, chunk };
     }
     return GPUSERVE_OK;
 }
@@ -99,29 +99,29 @@ static gpuserve_status write_zero_row(const struct gsv_net *net, size_t item_ind
 
     if (row)
         st = net->backend->memory_write_floats(
-            net->device, net->places[item_index] + (size_t)(item->n - 1) * k * size, row, k,
+            net->device, net->addresses[item_index] + (size_t)(item->n - 1) * k * size, row, k,
             net->dtype, error);
     free(row);
     return st;
 }
 
-static gpuserve_status load_table_piece(struct loader *loader, struct gsv_reader *reader,
+static gpuserve_status load_table_chunk(struct loader *loader, struct gsv_reader *reader,
                                         const struct weights_job *job, gpuserve_error *error)
 {
     const struct gsv_net *net = loader->net;
     const struct gsv_weight *item = &net->spec->items[job->item];
     const size_t size = net->backend->activation_size(net->dtype);
     size_t n;
-    gpuserve_status st = gsv_read_piece(reader, item, job->piece, reader->floats, &n, error);
+    gpuserve_status st = gsv_read_chunk(reader, item, job->chunk, reader->floats, &n, error);
 
     if (st == GPUSERVE_OK && item->weight[1].count)
-        st = add_row(reader, item, job->piece * GSV_PIECE_ELEMENTS, n, error);
-    if (st == GPUSERVE_OK && item->zero_row && job->piece == 0)
+        st = add_row(reader, item, job->chunk * GSV_CHUNK_ELEMENTS, n, error);
+    if (st == GPUSERVE_OK && item->zero_row && job->chunk == 0)
         st = write_zero_row(net, job->item, error);
     if (st != GPUSERVE_OK)
         return st;
     return net->backend->memory_write_floats(
-        net->device, net->places[job->item] + job->piece * GSV_PIECE_ELEMENTS * size,
+        net->device, net->addresses[job->item] + job->chunk * GSV_CHUNK_ELEMENTS * size,
         reader->floats, n, net->dtype, error);
 }
 
@@ -155,7 +155,7 @@ static gpuserve_status load_floats(struct loader *loader, struct gsv_reader *rea
         return st;
     for (size_t i = 0; i < n && item->plus_one; i++)
         reader->floats[i] += 1.0f;
-    return net->backend->memory_write(net->device, net->places[job->item], reader->floats,
+    return net->backend->memory_write(net->device, net->addresses[job->item], reader->floats,
                                       n * sizeof(float), error);
 }
 
@@ -171,7 +171,7 @@ static gpuserve_status load_linear(struct loader *loader, struct gsv_reader *rea
         return st;
     source.dtype = gsv_weight_dtype(item, net->backend, net->dtype);
     return net->backend->linear_create(net->device, &net->linears[job->item],
-                                       net->places[job->item], &source, error);
+                                       net->addresses[job->item], &source, error);
 }
 
 static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
@@ -179,7 +179,7 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
 {
     switch (loader->net->spec->items[job->item].kind) {
     case GSV_ITEM_TABLE:
-        return load_table_piece(loader, reader, job, error);
+        return load_table_chunk(loader, reader, job, error);
     case GSV_ITEM_SUM_TABLE:
         return gsv_load_sum_table(loader->net, reader, job->item, error);
     case GSV_ITEM_MAPPED_TABLE:
@@ -278,9 +278,9 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
     if (!gsv_computes_in(&spec->facts, net->dtype))
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
                         spec->facts.no_int8);
-    net->places = gsv_alloc_array(spec->n_items, sizeof(*net->places));
+    net->addresses = gsv_alloc_array(spec->n_items, sizeof(*net->addresses));
     net->linears = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_linear *));
-    if (!net->places || !net->linears)
+    if (!net->addresses || !net->linears)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     st = net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
     if (st != GPUSERVE_OK)
@@ -288,7 +288,7 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
     net->memory = memory;
     net->bytes = (size_t)bytes;
     for (size_t i = 0; i < spec->n_items; i++) {
-        net->places[i] = net->memory + at;
+        net->addresses[i] = net->memory + at;
         at += gsv_weight_bytes(spec, net->backend, &spec->items[i], net->dtype);
     }
     return GPUSERVE_OK;
@@ -376,7 +376,7 @@ void gsv_net_free(struct gsv_net **out)
     if (net->memory)
         net->backend->memory_free(net->device, net->memory);
     free(net->linears);
-    free(net->places);
+    free(net->addresses);
     free(net);
     *out = NULL;
 }
@@ -417,7 +417,7 @@ gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error 
 static void move(struct gsv_net *net)
 {
     for (size_t i = 0; i < net->spec->n_items; i++) {
-        net->places[i] = gsv_moved(net->places[i], net->offloaded_from, net->memory);
+        net->addresses[i] = gsv_moved(net->addresses[i], net->offloaded_from, net->memory);
         if (net->linears[i])
             net->backend->linear_move(net->linears[i], net->offloaded_from, net->memory);
     }

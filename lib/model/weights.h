@@ -16,18 +16,18 @@ struct gsv_net {
     struct gpuserve_device *device;
     uint32_t dtype;
     char *memory;         /* device memory; NULL while offloaded */
-    char *offloaded_from; /* the former address: while offloaded, `places` still point there */
+    char *offloaded_from; /* the former address: while offloaded, `addresses` still point there */
     size_t bytes;         /* size of `memory` */
-    char **places;        /* [n_items] addresses within `memory` */
+    char **addresses;     /* [n_items] addresses within `memory` */
     struct gpuserve_linear **linears; /* [n_items] NULL for items that are not linears */
     uint64_t digest[2];
     struct gsv_int8_facts int8;
 };
 
 /* The address of an item; NULL for index -1. */
-static inline void *gsv_net_place(const struct gsv_net *net, int32_t item)
+static inline void *gsv_net_address(const struct gsv_net *net, int32_t item)
 {
-    return item < 0 ? NULL : net->places[item];
+    return item < 0 ? NULL : net->addresses[item];
 }
 
 /* Compute and write an item of relative or rotary positions. Implemented in position_tables.c. */
@@ -57,9 +57,9 @@ gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
  * Each is one device allocation; the functions compute sizes and offsets without a device.
  */
 
-#define GSV_PLACE_ALIGNMENT 64
+#define GSV_ITEM_ALIGNMENT 64
 
-/* Device memory of one item, a multiple of GSV_PLACE_ALIGNMENT. Cannot overflow: sizes were bounded
+/* Device memory of one item, a multiple of GSV_ITEM_ALIGNMENT. Cannot overflow: sizes were bounded
  * when the configuration was read. */
 size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                         const struct gsv_weight *item, uint32_t dtype);

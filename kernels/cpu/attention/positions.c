@@ -35,21 +35,21 @@ static void count_runs(const struct gsv_distance_table *table, int32_t n)
 static void lay_out(const struct gsv_attention_head *h, float *scratch)
 {
     struct gsv_positions *p = h->positions;
-    const int32_t distances = 2 * h->length - 1, most = h->length - 1;
+    const int32_t distances = 2 * h->length - 1, max = h->length - 1;
     const int32_t *index = h->op->position_index + (h->op->bias_span - 1);
     int32_t *tables = (int32_t *)(void *)scratch;
 
-    p->first = index[-most];
-    p->rows = index[most] - p->first + 1;
+    p->first = index[-max];
+    p->rows = index[max] - p->first + 1;
     p->ld = (size_t)((p->rows + GSV_NR - 1) / GSV_NR * GSV_NR);
     p->by_key = (struct gsv_distance_table){ tables, tables + distances };
     p->by_query = (struct gsv_distance_table){ tables + 2 * distances, tables + 3 * distances };
     p->panels = scratch + (8 * (size_t)h->length + 15) / 16 * 16;
     p->of_queries = p->panels + p->ld * (size_t)h->size;
     p->of_keys = p->of_queries + GSV_MR * p->ld;
-    for (int32_t d = -most; d <= most; d++) {
-        p->by_key.column[d + most] = p->first + p->rows - 1 - index[-d];
-        p->by_query.column[d + most] = index[d] - p->first;
+    for (int32_t d = -max; d <= max; d++) {
+        p->by_key.column[d + max] = p->first + p->rows - 1 - index[-d];
+        p->by_query.column[d + max] = index[d] - p->first;
     }
     count_runs(&p->by_key, distances);
     count_runs(&p->by_query, distances);
@@ -70,13 +70,13 @@ static void multiply(const struct gsv_attention_head *h, const float *in, int32_
 static void multiply_keys(const struct gsv_attention_head *h)
 {
     const struct gsv_positions *p = h->positions;
-    const int32_t most = h->length - 1;
+    const int32_t max = h->length - 1;
 
     for (int32_t key = 0; key < h->length;) {
         const int32_t rows = gsv_tile_height(h->length - key, GSV_MR);
 
         multiply(h, h->k + (size_t)key * h->layout.ld, rows,
-                 p->by_query.column[most - (key + rows - 1)], p->by_query.column[most + most - key],
+                 p->by_query.column[max - (key + rows - 1)], p->by_query.column[max + max - key],
                  p->of_keys + (size_t)key * p->ld);
         key += rows;
     }
@@ -107,11 +107,11 @@ static void add_of_queries(const struct gsv_attention_head *h, float *scores, in
                            int32_t queries, int32_t key, int32_t key_end)
 {
     const struct gsv_positions *p = h->positions;
-    const int32_t most = h->length - 1;
+    const int32_t max = h->length - 1;
 
     multiply(h, h->q + (size_t)query * h->layout.ld, queries,
-             p->by_key.column[most + key - (query + queries - 1)],
-             p->by_key.column[most + key_end - 1 - query], p->of_queries);
+             p->by_key.column[max + key - (query + queries - 1)],
+             p->by_key.column[max + key_end - 1 - query], p->of_queries);
     for (int32_t r = 0; r < queries; r++) {
         const float *row = p->of_queries + (size_t)r * p->ld;
         float *to = scores + (size_t)r * h->score_ld;
@@ -120,7 +120,7 @@ static void add_of_queries(const struct gsv_attention_head *h, float *scores, in
             const int n = key_end - k < GSV_VL ? key_end - k : GSV_VL;
 
             vf_store(to + k,
-                     vf_load(to + k) + columns_at(row, &p->by_key, most + k - (query + r), n));
+                     vf_load(to + k) + columns_at(row, &p->by_key, max + k - (query + r), n));
         }
     }
 }

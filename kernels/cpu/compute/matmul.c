@@ -182,10 +182,10 @@ static void pack_panel(void *job_, int32_t thread, int32_t panel)
 
     (void)thread;
     for (int32_t lane = 0; lane < lanes; lane++) {
-        const int32_t piece = lane / DEPTH * DEPTH;
-        const int32_t depth = gsv_min(DEPTH, lanes - piece);
-        const size_t at = (size_t)piece * job->plan.columns +
-                          ((size_t)panel * (size_t)depth + (size_t)(lane - piece)) * (size_t)width;
+        const int32_t chunk = lane / DEPTH * DEPTH;
+        const int32_t depth = gsv_min(DEPTH, lanes - chunk);
+        const size_t at = (size_t)chunk * job->plan.columns +
+                          ((size_t)panel * (size_t)depth + (size_t)(lane - chunk)) * (size_t)width;
 
         if (is_bf16(job->op))
             pair_rows(job->op, 2 * (int64_t)lane, column, width,
@@ -240,13 +240,13 @@ static void scale_rows(const struct gpuserve_op_matmul *op, const struct gsv_spa
     }
 }
 
-static void run_piece(const struct matmul_job *job, const struct gsv_span *span, size_t piece)
+static void run_chunk(const struct matmul_job *job, const struct gsv_span *span, size_t chunk)
 {
     const struct gpuserve_op_matmul *op = job->op;
-    const size_t depth = job->plan.lanes - piece < DEPTH ? job->plan.lanes - piece : DEPTH;
+    const size_t depth = job->plan.lanes - chunk < DEPTH ? job->plan.lanes - chunk : DEPTH;
     const struct gsv_finish finish = {
         .bias = floats_at(job, job->plan.bias),
-        .residual = piece > 0 || op->beta != 0.0f ? op->c : NULL,
+        .residual = chunk > 0 || op->beta != 0.0f ? op->c : NULL,
         .out = op->c,
         .out_ld = (size_t)op->c_stride,
         .n = op->n,
@@ -255,8 +255,8 @@ static void run_piece(const struct matmul_job *job, const struct gsv_span *span,
 
     if (is_bf16(op)) {
         const struct gsv_gemm_bf16 gemm = {
-            .in = words_at(job, job->plan.words) + 2 * piece,
-            .weight = words_at(job, job->plan.panels) + 2 * piece * job->plan.columns,
+            .in = words_at(job, job->plan.words) + 2 * chunk,
+            .weight = words_at(job, job->plan.panels) + 2 * chunk * job->plan.columns,
             .in_ld = job->plan.word_ld,
             .k = (int32_t)(2 * depth),
             .finish = finish,
@@ -265,8 +265,8 @@ static void run_piece(const struct matmul_job *job, const struct gsv_span *span,
         job->isa->gemm_bf16(&gemm, span);
     } else {
         const struct gsv_gemm_f32 gemm = {
-            .in = (copies_rows(op) ? floats_at(job, job->plan.rows) : op->a) + piece,
-            .weight = floats_at(job, job->plan.panels) + piece * job->plan.columns,
+            .in = (copies_rows(op) ? floats_at(job, job->plan.rows) : op->a) + chunk,
+            .weight = floats_at(job, job->plan.panels) + chunk * job->plan.columns,
             .in_ld = copies_rows(op) ? job->plan.row_ld : (size_t)op->a_stride,
             .k = (int32_t)depth,
             .finish = finish,
@@ -287,8 +287,8 @@ static void multiply_task(void *job_, int32_t thread, int32_t task)
     span.panel = task / job->row_tasks * TASK_PANELS;
     span.panel_end = gsv_min(job->n_panels, span.panel + TASK_PANELS);
     scale_rows(job->op, &span, job->isa->panel);
-    for (size_t piece = 0; piece < job->plan.lanes; piece += DEPTH)
-        run_piece(job, &span, piece);
+    for (size_t chunk = 0; chunk < job->plan.lanes; chunk += DEPTH)
+        run_chunk(job, &span, chunk);
 }
 
 static void run_simd(struct gpuserve_stream *stream, const struct gpuserve_op_matmul *op)

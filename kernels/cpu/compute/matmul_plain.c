@@ -13,7 +13,7 @@
 #define TILE 64 /* three tiles of floats are 48 KiB */
 
 /* Index of the element (row, column) of op(matrix). */
-static int64_t place(int64_t stride, int32_t transpose, int64_t row, int64_t column)
+static int64_t offset_of(int64_t stride, int32_t transpose, int64_t row, int64_t column)
 {
     return transpose ? column * stride + row : row * stride + column;
 }
@@ -32,8 +32,8 @@ void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op)
             float sum = 0.0f;
 
             for (int32_t p = 0; p < op->k; p++)
-                sum += op->a[place(op->a_stride, op->transpose_a, i, p)] *
-                       op->b[place(op->b_stride, op->transpose_b, p, j)];
+                sum += op->a[offset_of(op->a_stride, op->transpose_a, i, p)] *
+                       op->b[offset_of(op->b_stride, op->transpose_b, p, j)];
             put(op, i, j, sum);
         }
     }
@@ -57,7 +57,7 @@ static void fetch(float (*tile)[TILE], const float *matrix, int64_t stride, int3
     for (int32_t r = 0; r < TILE; r++) {
         for (int32_t c = 0; c < TILE; c++)
             tile[r][c] = r < at.rows && c < at.columns
-                             ? matrix[place(stride, transpose, at.row + r, at.column + c)]
+                             ? matrix[offset_of(stride, transpose, at.row + r, at.column + c)]
                              : 0.0f;
     }
 }

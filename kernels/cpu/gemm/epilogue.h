@@ -15,7 +15,7 @@ struct finish_column {
     const float *sums; /* row stride GSV_NR */
     float *out;        /* row stride ld */
     const float *residual;
-    const float *step, *least; /* scale and zero point of the rows; int8 only */
+    const float *step, *min; /* scale and zero point of the rows; int8 only */
     size_t ld;
     int32_t rows;
     int width; /* GSV_VL except for the last columns */
@@ -30,7 +30,7 @@ GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int byte
 
         if (bytes) {
             x = __builtin_convertvector((vi)x, vf);
-            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.least[r]) * c.column_sum);
+            x = vf_fma(vf_set(c.step[r]), x, vf_set(c.min[r]) * c.column_sum);
             x = vf_fma(x, c.scale, c.bias);
         } else {
             x = x + c.bias;
@@ -73,7 +73,7 @@ GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm
             c.residual = finish->residual + at;
         if (bytes) {
             c.step = bytes->step + row;
-            c.least = bytes->least + row;
+            c.min = bytes->min + row;
             c.scale = vf_load(bytes->scale + from);
             c.column_sum = vf_load(bytes->column_sum + from);
         }

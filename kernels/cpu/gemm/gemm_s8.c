@@ -1,7 +1,7 @@
 /*
  * gemm_s8: the quantized product: unsigned 8-bit rows, signed 8-bit weights, 32-bit integer sums.
  *
- * gsv_quantize() gives each row its own zero point (`least`) and scale (`step`), as
+ * gsv_quantize() gives each row its own zero point (`min`) and scale (`step`), as
  * kernels/ref/linear.c defines them, so a row's bits depend on that row alone. Integer sums are
  * exact in any order. The epilogue computes
  *

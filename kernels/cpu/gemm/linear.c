@@ -40,11 +40,11 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
         job->isa->gemm_f32(job->f32, &span);
 }
 
-/* Largest step up to `most` that gives each thread the same number of tasks, at least
+/* Largest step up to `max` that gives each thread the same number of tasks, at least
  * TASKS_PER_THREAD. */
-static int32_t even_step(int32_t panels, int32_t most, int32_t n_threads)
+static int32_t even_step(int32_t panels, int32_t max, int32_t n_threads)
 {
-    const int32_t rounds = gsv_parts(gsv_parts(panels, most), n_threads);
+    const int32_t rounds = gsv_parts(gsv_parts(panels, max), n_threads);
     const int32_t tasks = n_threads * (rounds > TASKS_PER_THREAD ? rounds : TASKS_PER_THREAD);
 
     return gsv_parts(panels, tasks);
@@ -97,12 +97,12 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
     const size_t byte_ld = stream->byte_ld / sizeof(uint16_t);
     const struct quantize_job quantize = {
         stream->isa,
-        { op->in, w->input_scale, stream->bytes, stream->least, stream->step, (size_t)op->in_ld,
+        { op->in, w->input_scale, stream->bytes, stream->min, stream->step, (size_t)op->in_ld,
           byte_ld, w->k },
     };
     const struct gsv_gemm_s8 gemm = {
-        stream->bytes, stream->least, stream->step, w->weight, w->scale,
-        w->column_sum, byte_ld,       depth,        *finish,
+        stream->bytes, stream->min, stream->step, w->weight, w->scale,
+        w->column_sum, byte_ld,     depth,        *finish,
     };
     struct gemm_job job = { .s8 = &gemm, .rows = op->rows };
 

@@ -46,7 +46,7 @@ size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 }
 
 /* Sets the array pointers in the caller's memory. */
-static void place(struct gpuserve_linear *linear, void *memory)
+static void set_addresses(struct gpuserve_linear *linear, void *memory)
 {
     const size_t columns = columns_up(linear->n);
 
@@ -58,7 +58,7 @@ static void place(struct gpuserve_linear *linear, void *memory)
 }
 
 /* Index of the element (column j, k i) in the packed weights. */
-static size_t place_of(const struct gpuserve_linear *to, size_t panel, size_t j, size_t i)
+static size_t offset_of(const struct gpuserve_linear *to, size_t panel, size_t j, size_t i)
 {
     const size_t depth = lane_depth(to->dtype);
     const size_t panel_start = j / panel * panel * (size_t)gsv_cpu_depth_up(to->k, to->dtype);
@@ -68,7 +68,7 @@ static size_t place_of(const struct gpuserve_linear *to, size_t panel, size_t j,
 
 static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
-    float *at = (float *)to->weight + place_of(to, panel, j, 0);
+    float *at = (float *)to->weight + offset_of(to, panel, j, 0);
 
     for (size_t i = 0; i < (size_t)to->k; i++)
         at[i * panel] = w[i];
@@ -77,7 +77,7 @@ static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j, size_
 static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
     for (size_t i = 0; i < (size_t)to->k; i++)
-        ((uint16_t *)to->weight)[place_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
+        ((uint16_t *)to->weight)[offset_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
 }
 
 /* Rounds to nearest, ties to even, for |x| < 2^22; lrintf() would be a function call. */
@@ -92,7 +92,7 @@ static int32_t nearest(float x)
 static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
     const size_t k = (size_t)to->k;
-    int8_t *at = (int8_t *)to->weight + place_of(to, panel, j, 0);
+    int8_t *at = (int8_t *)to->weight + offset_of(to, panel, j, 0);
     float largest = 0.0f, inverse;
     int32_t sum = 0;
 
@@ -169,7 +169,7 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
     made->n = source->n;
     made->k = source->k;
     made->dtype = source->dtype;
-    place(made, memory);
+    set_addresses(made, memory);
     pack(made, source, (size_t)device->isa->panel);
     *linear = made;
     return GPUSERVE_OK;

@@ -1,5 +1,5 @@
 /*
- * quantize: float32 rows to unsigned bytes, with a zero point (`least`) and a scale (`step`) per
+ * quantize: float32 rows to unsigned bytes, with a zero point (`min`) and a scale (`step`) per
  * row.
  *
  * Each row is read twice, for its range and for rounding, and both times multiplied by input_scale
@@ -29,7 +29,7 @@ GSV_INLINE int lanes_at(const struct gsv_quantize *q, int32_t i)
 }
 
 struct range {
-    float least, most;
+    float min, max;
     int finite;
 };
 
@@ -39,12 +39,12 @@ struct range {
 static struct range range_of(const struct gsv_quantize *q, const float *x)
 {
     const int32_t whole = q->k / (STREAMS * GSV_VL) * (STREAMS * GSV_VL);
-    vf least[STREAMS], most[STREAMS], poison[STREAMS];
+    vf min[STREAMS], max[STREAMS], poison[STREAMS];
 
 #pragma GCC unroll 4
     for (int s = 0; s < STREAMS; s++) {
-        least[s] = vf_set(INFINITY);
-        most[s] = vf_set(-INFINITY);
+        min[s] = vf_set(INFINITY);
+        max[s] = vf_set(-INFINITY);
         poison[s] = vf_set(0.0f);
     }
     for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL) {
@@ -52,25 +52,25 @@ static struct range range_of(const struct gsv_quantize *q, const float *x)
         for (int s = 0; s < STREAMS; s++) {
             const vf v = scaled(q, x, i + s * GSV_VL, GSV_VL);
 
-            least[s] = vf_min(v, least[s]);
-            most[s] = vf_max(v, most[s]);
+            min[s] = vf_min(v, min[s]);
+            max[s] = vf_max(v, max[s]);
             poison[s] = vf_fma(v, vf_set(0.0f), poison[s]);
         }
     }
     for (int32_t i = whole; i < q->k; i += GSV_VL) {
         const vf v = scaled(q, x, i, lanes_at(q, i));
 
-        least[0] = vf_min(v, least[0]);
-        most[0] = vf_max(v, most[0]);
+        min[0] = vf_min(v, min[0]);
+        max[0] = vf_max(v, max[0]);
         poison[0] = vf_fma(v, vf_set(0.0f), poison[0]);
     }
 #pragma GCC unroll 4
     for (int s = 1; s < STREAMS; s++) {
-        least[0] = vf_min(least[s], least[0]);
-        most[0] = vf_max(most[s], most[0]);
+        min[0] = vf_min(min[s], min[0]);
+        max[0] = vf_max(max[s], max[0]);
         poison[0] = poison[0] + poison[s];
     }
-    return (struct range){ -vf_largest(-least[0]), vf_largest(most[0]), vf_sum(poison[0]) == 0.0f };
+    return (struct range){ -vf_largest(-min[0]), vf_largest(max[0]), vf_sum(poison[0]) == 0.0f };
 }
 
 /* Rounds to nearest, ties to even, and stores bytes. The lanes are in 0..255, except that (most -
@@ -89,11 +89,11 @@ GSV_INLINE void store_bytes(uint8_t *out, vf v)
 #endif
 }
 
-static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *out, float least,
+static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *out, float min,
                          float inverse)
 {
     for (int32_t i = 0; i < q->k; i += GSV_VL)
-        store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(least)) * vf_set(inverse));
+        store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(min)) * vf_set(inverse));
 }
 
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end)
@@ -102,15 +102,15 @@ void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_
         const float *x = q->in + (size_t)row * q->in_ld;
         uint8_t *out = q->out + (size_t)row * q->out_ld;
         const struct range range = range_of(q, x);
-        const float width = range.most - range.least;
+        const float width = range.max - range.min;
 
         if (!range.finite || !(width < INFINITY)) {
-            q->least[row] = q->step[row] = NAN;
+            q->min[row] = q->step[row] = NAN;
             memset(out, 0, q->out_ld);
             continue;
         }
-        q->least[row] = range.least;
+        q->min[row] = range.min;
         q->step[row] = width / 255.0f;
-        quantize_row(q, x, out, range.least, width >= MIN_WIDTH ? 255.0f / width : 0.0f);
+        quantize_row(q, x, out, range.min, width >= MIN_WIDTH ? 255.0f / width : 0.0f);
     }
 }

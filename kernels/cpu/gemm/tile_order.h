@@ -52,11 +52,11 @@ GSV_INLINE void gsv_walk(const void *gemm, const struct gsv_span *span, const vo
                          size_t panel_bytes, gsv_tile_fn run)
 {
     const bool chunked = span->row_end - span->row <= GSV_CHUNKED_ROWS;
-    const int32_t most = chunked ? GSV_CHUNK_TILES * GSV_MR : GSV_MR;
+    const int32_t max = chunked ? GSV_CHUNK_TILES * GSV_MR : GSV_MR;
     struct gsv_span chunk = *span;
 
     for (; chunk.row < span->row_end; chunk.row = chunk.row_end) {
-        chunk.row_end = chunk.row + gsv_tile_height(span->row_end - chunk.row, most);
+        chunk.row_end = chunk.row + gsv_tile_height(span->row_end - chunk.row, max);
         gsv_walk_chunk(gemm, &chunk, weight, panel_bytes, run);
     }
 }

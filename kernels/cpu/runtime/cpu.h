@@ -37,7 +37,7 @@ struct gpuserve_stream {
     size_t scratch_floats;
     uint8_t *bytes; /* INT8, BFLOAT16: converted input rows of one linear */
     size_t byte_ld; /* distance of bfloat16 rows; of INT8 rows half of it */
-    float *least, *step;
+    float *min, *step;
 };
 
 static inline int32_t gsv_min(int32_t a, int32_t b)

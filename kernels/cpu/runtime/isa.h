@@ -43,7 +43,7 @@ struct gsv_gemm_f32 {
 /* Input rows as unsigned bytes: x is about least + step * byte (zero point and scale). */
 struct gsv_gemm_s8 {
     const uint8_t *in;
-    const float *least, *step; /* [rows] */
+    const float *min, *step; /* [rows] */
     const int8_t *weight;
     const float *scale;      /* [n rounded up]: scale of each column's weights */
     const float *column_sum; /* [n rounded up]: sum of each column's integers */
@@ -56,7 +56,7 @@ struct gsv_quantize {
     const float *in;
     const float *input_scale; /* [k] or NULL */
     uint8_t *out;
-    float *least, *step;
+    float *min, *step;
     size_t in_ld, out_ld;
     int32_t k;
 };

@@ -49,9 +49,9 @@ void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps
 
 /* Height of the next tile. The `left` rows are split into tiles of nearly equal height, since a low
  * tile keeps too few independent sums in flight. */
-static inline int32_t gsv_tile_height(int32_t left, int32_t most)
+static inline int32_t gsv_tile_height(int32_t left, int32_t max)
 {
-    const int32_t tiles = (left + most - 1) / most;
+    const int32_t tiles = (left + max - 1) / max;
 
     return (left + tiles - 1) / tiles;
 }

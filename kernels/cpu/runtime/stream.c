@@ -109,8 +109,8 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
     if (plan.byte_ld) {
         stream->bytes = (uint8_t *)(memory + plan.bytes);
         stream->byte_ld = plan.byte_ld;
-        stream->least = (float *)(void *)(memory + plan.ranges);
-        stream->step = stream->least + plan.rows;
+        stream->min = (float *)(void *)(memory + plan.ranges);
+        stream->step = stream->min + plan.rows;
     }
     st = gsv_thread_pool_create(&stream->thread_pool, plan.n_threads, error);
     if (st != GPUSERVE_OK) {

@@ -217,9 +217,9 @@ __device__ __forceinline__ void multiply_pass(const struct recurrence &r, const 
 /* Number of active rows in the pass that begins at `row`. */
 __device__ __forceinline__ int rows_of_pass(const struct recurrence &r, int row, int active)
 {
-    const int most = r.plan.tiles * GSV_LSTM_TILE;
+    const int max_rows = r.plan.tiles * GSV_LSTM_TILE;
 
-    return active - row < most ? active - row : most;
+    return active - row < max_rows ? active - row : max_rows;
 }
 
 /* Loads the input products for this thread's elements of a pass; skips sequences that have

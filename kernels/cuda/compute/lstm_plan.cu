@@ -28,12 +28,12 @@ int parts(int whole, int step)
     return (whole - 1) / step + 1;
 }
 
-int least(int a, int b)
+int smaller(int a, int b)
 {
     return a < b ? a : b;
 }
 
-int most(int a, int b)
+int larger(int a, int b)
 {
     return a > b ? a : b;
 }
@@ -65,14 +65,14 @@ void complete(const struct gpuserve_lstm_layer *layer, int n_sequences, struct g
 {
     const int groups = plan->units / GSV_LSTM_GROUP;
 
-    plan->rows = least(parts(n_sequences, plan->row_blocks), MAX_ROWS);
-    plan->tiles = least(parts(plan->rows, GSV_LSTM_TILE), GSV_LSTM_MAX_UNITS / plan->units);
+    plan->rows = smaller(parts(n_sequences, plan->row_blocks), MAX_ROWS);
+    plan->tiles = smaller(parts(plan->rows, GSV_LSTM_TILE), GSV_LSTM_MAX_UNITS / plan->units);
     plan->slices =
-        least(layer->units / GSV_LSTM_STEP, most(1, GSV_LSTM_WARPS / (groups * plan->tiles)));
+        smaller(layer->units / GSV_LSTM_STEP, larger(1, GSV_LSTM_WARPS / (groups * plan->tiles)));
     /* Also enough threads for the gates of a pass. */
-    plan->warps = least(GSV_LSTM_WARPS,
-                        most(groups * plan->tiles * plan->slices,
-                             plan->tiles * GSV_LSTM_TILE * plan->units / (GSV_LSTM_ELEMENTS * 32)));
+    plan->warps = smaller(GSV_LSTM_WARPS, larger(groups * plan->tiles * plan->slices,
+                                                 plan->tiles * GSV_LSTM_TILE * plan->units /
+                                                     (GSV_LSTM_ELEMENTS * 32)));
     plan->shared_bytes = shared_of(layer, plan);
 }
 
@@ -107,9 +107,10 @@ struct lstm_plan_search {
 /* Tries all numbers of thread groups for one division of the units. */
 void try_teams(struct lstm_plan_search *s, struct gsv_lstm_plan plan)
 {
-    const int room = s->n_processors / (plan.unit_blocks * plan.directions);
+    const int max_blocks = s->n_processors / (plan.unit_blocks * plan.directions);
 
-    for (plan.row_blocks = 1; plan.row_blocks <= least(room, s->n_sequences); plan.row_blocks++) {
+    for (plan.row_blocks = 1; plan.row_blocks <= smaller(max_blocks, s->n_sequences);
+         plan.row_blocks++) {
         complete(s->layer, s->n_sequences, &plan);
         if (plan.shared_bytes > s->shared_bytes)
             continue;
@@ -126,7 +127,7 @@ void try_all(struct lstm_plan_search *s, bool resident)
 {
     const int groups = s->layer->units / GSV_LSTM_GROUP;
 
-    for (int each = 1; each <= least(groups, GSV_LSTM_MAX_UNITS / GSV_LSTM_GROUP); each++) {
+    for (int each = 1; each <= smaller(groups, GSV_LSTM_MAX_UNITS / GSV_LSTM_GROUP); each++) {
         struct gsv_lstm_plan plan = {};
 
         plan.units = each * GSV_LSTM_GROUP;

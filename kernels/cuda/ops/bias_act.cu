@@ -19,7 +19,7 @@ namespace
 const int THREADS = 256;
 
 /* `width` adjacent columns of one row. */
-template <typename T, int width> struct alignas(width * sizeof(T)) piece {
+template <typename T, int width> struct alignas(width * sizeof(T)) packed {
     T v[width];
 };
 
@@ -35,14 +35,14 @@ __global__ void __launch_bounds__(THREADS) bias_act(const struct gsv_gemm gemm)
         return;
     const int column = static_cast<int>(i % a_row) * width;
     const size_t at = i / a_row * gemm.out_ld + column;
-    piece<T, width> *const to =
-        reinterpret_cast<piece<T, width> *>(static_cast<T *>(gemm.out) + at);
-    piece<T, width> x = *to;
-    piece<T, width> residual = {};
+    packed<T, width> *const to =
+        reinterpret_cast<packed<T, width> *>(static_cast<T *>(gemm.out) + at);
+    packed<T, width> x = *to;
+    packed<T, width> residual = {};
 
     if (gemm.residual)
         residual =
-            *reinterpret_cast<const piece<T, width> *>(static_cast<const T *>(gemm.residual) + at);
+            *reinterpret_cast<const packed<T, width> *>(static_cast<const T *>(gemm.residual) + at);
 #pragma unroll
     for (int j = 0; j < width; j++) {
         float y = gsv_to_float(x.v[j]) + (gemm.bias ? gemm.bias[column + j] : 0.f);
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(THREADS) bias_act(const struct gsv_gemm gemm)
 template <typename T, int width>
 cudaError_t launch_width(const struct gsv_gemm *gemm, cudaStream_t stream)
 {
-    const size_t pieces = static_cast<size_t>(gemm->m) * (gemm->n / width);
-    const unsigned blocks = static_cast<unsigned>((pieces + THREADS - 1) / THREADS);
+    const size_t chunks = static_cast<size_t>(gemm->m) * (gemm->n / width);
+    const unsigned blocks = static_cast<unsigned>((chunks + THREADS - 1) / THREADS);
 
     return GSV_LAUNCH_OVERLAP((bias_act<T, width>), blocks, THREADS, 0, stream, *gemm);
 }

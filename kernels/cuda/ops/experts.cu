@@ -126,8 +126,8 @@ template <typename T> cudaError_t launch_route(const struct gpuserve_op_route *o
 template <typename T, int width>
 cudaError_t launch_width(const struct scaled_args &args, cudaStream_t stream)
 {
-    const size_t pieces = static_cast<size_t>(args.rows) * (args.cols / width);
-    const unsigned blocks = static_cast<unsigned>((pieces + THREADS - 1) / THREADS);
+    const size_t chunks = static_cast<size_t>(args.rows) * (args.cols / width);
+    const unsigned blocks = static_cast<unsigned>((chunks + THREADS - 1) / THREADS);
 
     return GSV_LAUNCH_OVERLAP((add_scaled<T, width>), blocks, THREADS, 0, stream, args);
 }

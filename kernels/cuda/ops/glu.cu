@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 template <typename T, int width>
 cudaError_t launch_width(const struct gpuserve_op_glu *op, cudaStream_t stream)
 {
-    const size_t pieces = static_cast<size_t>(op->rows) * (op->cols / width);
-    const unsigned blocks = static_cast<unsigned>((pieces + THREADS - 1) / THREADS);
+    const size_t chunks = static_cast<size_t>(op->rows) * (op->cols / width);
+    const unsigned blocks = static_cast<unsigned>((chunks + THREADS - 1) / THREADS);
 
     return GSV_LAUNCH_OVERLAP((glu<T, width>), blocks, THREADS, 0, stream, *op);
 }

@@ -44,7 +44,7 @@ struct image {
     float *input_scale;
 };
 
-struct image place(void *memory, int32_t n, int32_t k)
+struct image image_at(void *memory, int32_t n, int32_t k)
 {
     struct image at = {};
 
@@ -101,11 +101,11 @@ struct stage_layout {
     size_t size;
 };
 
-static bool add_part(struct stage_layout *layout, size_t *place, size_t count, size_t size)
+static bool add_part(struct stage_layout *layout, size_t *image_at, size_t count, size_t size)
 {
     size_t bytes;
 
-    *place = layout->size;
+    *image_at = layout->size;
     return gsv_mul_size(count, size, &bytes) && bytes <= SIZE_MAX - 256 &&
            gsv_add_size(layout->size, gsv_round_up(bytes, 256), &layout->size);
 }
@@ -150,7 +150,7 @@ struct gsv_int8_stage gsv_cuda_int8_stage(void *memory,
     for (int i = 0; i < 2; i++) {
         stage.rows[i].values = reinterpret_cast<int8_t *>(at + layout.values[i]);
         stage.rows[i].step = reinterpret_cast<float *>(at + layout.steps[i]);
-        stage.rows[i].least = stage.rows[i].step + max_rows(options);
+        stage.rows[i].min = stage.rows[i].step + max_rows(options);
         stage.row_bytes[i] = layout.row_bytes[i];
     }
     stage.arrived = reinterpret_cast<unsigned *>(at + layout.arrived);
@@ -181,7 +181,7 @@ static struct gsv_int8_target target_of(const struct gsv_int8_stage *stage, int 
 
 /* Selects the narrower buffer if the rows fit, so that the wider one is free for the product's
  * output. */
-static int place_for(const struct gsv_int8_stage *stage, const struct gpuserve_linear *reader)
+static int slot_for(const struct gsv_int8_stage *stage, const struct gpuserve_linear *reader)
 {
     return static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1] ? 1 : 0;
 }
@@ -202,7 +202,7 @@ void gsv_int8_aim(struct gsv_int8_stage *stage, const struct gpuserve_linear *re
     gsv_int8_forget(stage);
     if (!stage->arrived || !reader || reader->math != GSV_MATH_S8 || reader->k != columns)
         return;
-    const int at = place_for(stage, reader);
+    const int at = slot_for(stage, reader);
 
     *target = target_of(stage, at, reader, out, columns);
     keep(stage, at, reader, out, rows);
@@ -215,7 +215,7 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     const int32_t n = source->n;
     const int32_t k = source->k;
     const size_t size = gsv_cuda_int8_bytes(n, k);
-    const struct image there = place(memory, n, k);
+    const struct image there = image_at(memory, n, k);
     struct image here;
     gpuserve_status status;
     void *filled;
@@ -227,7 +227,7 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     filled = gsv_alloc_array(size, 1);
     if (!filled)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while quantizing weights");
-    here = place(filled, n, k);
+    here = image_at(filled, n, k);
     for (int32_t j = 0; j < n; j++)
         quantize_column(&here, source->weight + static_cast<size_t>(j) * k, j, k);
     if (source->bias)
@@ -251,7 +251,7 @@ static cudaError_t bring(const struct gpuserve_linear *linear, const struct gsv_
 {
     if (stage->of == gemm->in && stage->reader == linear && stage->n_rows >= gemm->m)
         return cudaSuccess;
-    const int at = place_for(stage, linear);
+    const int at = slot_for(stage, linear);
     const struct gsv_int8_target to = target_of(stage, at, linear, gemm->in, gemm->in_ld);
 
     keep(stage, at, linear, gemm->in, gemm->m);

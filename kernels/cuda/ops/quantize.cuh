@@ -1,5 +1,5 @@
 /*
- * quantize.cuh - rows of 16-bit elements to signed bytes, with a zero point (`least`) and a scale
+ * quantize.cuh - rows of 16-bit elements to signed bytes, with a zero point (`min`) and a scale
  * (`step`) per row: for kernels that write such rows, and for quantize.cu.
  *
  *   One warp per row. A row in memory is read twice, for the range and for the bytes; the second
@@ -33,21 +33,21 @@ __device__ __forceinline__ float gsv_warp_largest(float x)
 
 /* Range of a row: over this lane's elements, after settle() over the warp. */
 struct gsv_row_range {
-    float most = -INFINITY;
-    float least = INFINITY;
+    float max = -INFINITY;
+    float min = INFINITY;
     bool finite = true;
 
     __device__ __forceinline__ void add(float x)
     {
         finite = finite && fabsf(x) < INFINITY; /* false for NaN */
-        most = fmaxf(most, x);                  /* neither propagates NaN */
-        least = fminf(least, x);
+        max = fmaxf(max, x);                    /* neither propagates NaN */
+        min = fminf(min, x);
     }
 
     __device__ __forceinline__ void settle()
     {
-        most = gsv_warp_largest(most);
-        least = -gsv_warp_largest(-least);
+        max = gsv_warp_largest(max);
+        min = -gsv_warp_largest(-min);
         finite = __all_sync(GSV_ALL_LANES, finite);
     }
 
@@ -58,35 +58,35 @@ struct gsv_row_range {
         const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
 
         if (threadIdx.x % GSV_WARP == 0) {
-            scratch[2 * warp] = finite ? most : INFINITY;
-            scratch[2 * warp + 1] = least;
+            scratch[2 * warp] = finite ? max : INFINITY;
+            scratch[2 * warp + 1] = min;
         }
         __syncthreads();
         for (int i = 0; i < static_cast<int>(blockDim.x) / GSV_WARP; i++) {
             finite = finite && scratch[2 * i] < INFINITY;
-            most = fmaxf(most, scratch[2 * i]);
-            least = fminf(least, scratch[2 * i + 1]);
+            max = fmaxf(max, scratch[2 * i]);
+            min = fminf(min, scratch[2 * i + 1]);
         }
     }
 
     __device__ __forceinline__ float inverse() const
     {
-        return most - least >= GSV_MIN_WIDTH ? 255.f / (most - least) : 0.f;
+        return max - min >= GSV_MIN_WIDTH ? 255.f / (max - min) : 0.f;
     }
 
     __device__ __forceinline__ int8_t quantized(float x, float by) const
     {
-        return finite ? static_cast<int8_t>(__float2int_rn((x - least) * by) - 128)
+        return finite ? static_cast<int8_t>(__float2int_rn((x - min) * by) - 128)
                       : static_cast<int8_t>(0);
     }
 
-    /* `least` for the byte 0, as int8.cuh defines. Called by one lane. */
+    /* `min` for the byte 0, as int8.cuh defines. Called by one lane. */
     __device__ __forceinline__ void store(const gsv_int8_rows &rows, size_t row) const
     {
-        const float step = (most - least) / 255.f;
+        const float step = (max - min) / 255.f;
 
         rows.step[row] = finite ? step : NAN;
-        rows.least[row] = finite ? fmaf(128.f, step, least) : NAN;
+        rows.min[row] = finite ? fmaf(128.f, step, min) : NAN;
     }
 };
 

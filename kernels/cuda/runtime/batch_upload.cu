@@ -15,25 +15,25 @@
 
 /* --------------------------------------------------------------------------------- the shape */
 
-/* Rounds n up to one of eight steps per power of two; at least `least`, at most `most`. */
-static int32_t round_count(int32_t n, int32_t least, int32_t most)
+/* Rounds n up to one of eight steps per power of two; at least `min_step`, at most `max`. */
+static int32_t round_count(int32_t n, int32_t min_step, int32_t max)
 {
-    int32_t step = least;
+    int32_t step = min_step;
 
     while (step < n / 8)
         step *= 2;
     n = (n + step - 1) / step * step;
-    return n < most ? n : most;
+    return n < max ? n : max;
 }
 
 /* Rounds up to a power of two: empty sequences cost little. */
-static int32_t round_sequences(int32_t n, int32_t most)
+static int32_t round_sequences(int32_t n, int32_t max)
 {
     int32_t rounded = 1;
 
     while (rounded < n)
         rounded *= 2;
-    return rounded < most ? rounded : most;
+    return rounded < max ? rounded : max;
 }
 
 /* Upper bound over all length distributions: each sequence adds at most one partial work item, and
@@ -107,7 +107,7 @@ static void put_rows(char *to, const int32_t *from, int32_t n, int32_t n_rows)
 }
 
 /* Splits rows [first, end) into work items; padding rows have n_keys 0. */
-static struct gsv_attention_tile *put_pieces(struct gsv_attention_tile *tile, int32_t first,
+static struct gsv_attention_tile *put_chunks(struct gsv_attention_tile *tile, int32_t first,
                                              int32_t end, int32_t n_keys, int32_t height)
 {
     for (int32_t row = first; row < end; row += height) {
@@ -130,9 +130,9 @@ static void put_tiles(char *to, const struct gpuserve_host_batch *host,
         const int32_t first = host->cu_seqlens[i];
         const int32_t end = host->cu_seqlens[i + 1];
 
-        tile = put_pieces(tile, first, end, end - first, shape->tile_height);
+        tile = put_chunks(tile, first, end, end - first, shape->tile_height);
     }
-    tile = put_pieces(tile, host->n_tokens, shape->n_rows, 0, shape->tile_height);
+    tile = put_chunks(tile, host->n_tokens, shape->n_rows, 0, shape->tile_height);
     memset(tile, 0, sizeof(*tile) * (shape->n_tiles - (tile - tiles)));
 }
 

@@ -4,7 +4,7 @@
  * kernels/ref/linear.c defines the quantization. Weights are value * scale with a scale per output.
  * Each row of activations, times input_scale, is least + step * q (zero point and scale) with q in
  * 0..255. Tensor cores multiply signed bytes, so q - 128 is stored and 128 * step is added to
- * `least`: the same numbers.
+ * `min`: the same numbers.
  */
 #ifndef GSV_CUDA_INT8_CUH
 #define GSV_CUDA_INT8_CUH
@@ -17,7 +17,7 @@
 struct gsv_int8_rows {
     int8_t *values; /* [rows, ld] */
     float *step;    /* [rows] */
-    float *least;   /* [rows]: what the byte 0 stands for */
+    float *min;     /* [rows]: what the byte 0 stands for */
     int32_t ld;
 };
 

@@ -43,7 +43,7 @@ size_t gsv_cuda_activation_size(uint32_t dtype)
 }
 
 /* Bytes of one watchdog copy: the staging buffer outlives a call that never returns. */
-static const size_t PIECE = static_cast<size_t>(4) << 20;
+static const size_t CHUNK = static_cast<size_t>(4) << 20;
 
 gpuserve_status gsv_cuda_take(const struct gpuserve_device *device, void **memory, size_t size,
                               gpuserve_error *error)
@@ -114,7 +114,7 @@ void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)
 
 /* One copy of at most PIECE bytes between the device and the staging buffer; *left: the buffer is
  * abandoned. */
-static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to, const void *from,
+static gpuserve_status copy_chunk(const struct gpuserve_device *device, void *to, const void *from,
                                   size_t size, enum cudaMemcpyKind kind, bool *left,
                                   gpuserve_error *error)
 {
@@ -130,13 +130,13 @@ static gpuserve_status copy_piece(const struct gpuserve_device *device, void *to
         left, error);
 }
 
-static void *alloc_piece(size_t size, gpuserve_error *error)
+static void *alloc_chunk(size_t size, gpuserve_error *error)
 {
-    void *const piece = malloc(size < PIECE ? size + 1 : PIECE);
+    void *const chunk = malloc(size < CHUNK ? size + 1 : CHUNK);
 
-    if (!piece)
+    if (!chunk)
         gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while copying to or from the device");
-    return piece;
+    return chunk;
 }
 
 gpuserve_status gsv_cuda_memory_write(struct gpuserve_device *device, void *to, const void *from,
@@ -144,22 +144,22 @@ gpuserve_status gsv_cuda_memory_write(struct gpuserve_device *device, void *to, 
 {
     gpuserve_status status = gsv_cuda_check_lost(device->index, error);
     bool left = false;
-    void *piece;
+    void *chunk;
 
     if (status != GPUSERVE_OK)
         return status;
-    piece = alloc_piece(size, error);
-    if (!piece)
+    chunk = alloc_chunk(size, error);
+    if (!chunk)
         return GPUSERVE_E_NOMEM;
-    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
-        const size_t n = size - at < PIECE ? size - at : PIECE;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += CHUNK) {
+        const size_t n = size - at < CHUNK ? size - at : CHUNK;
 
-        memcpy(piece, static_cast<const char *>(from) + at, n);
-        status = copy_piece(device, static_cast<char *>(to) + at, piece, n, cudaMemcpyHostToDevice,
+        memcpy(chunk, static_cast<const char *>(from) + at, n);
+        status = copy_chunk(device, static_cast<char *>(to) + at, chunk, n, cudaMemcpyHostToDevice,
                             &left, error);
     }
     if (!left)
-        free(piece);
+        free(chunk);
     return status;
 }
 
@@ -168,23 +168,23 @@ gpuserve_status gsv_cuda_memory_read(struct gpuserve_device *device, void *to, c
 {
     gpuserve_status status = gsv_cuda_check_lost(device->index, error);
     bool left = false;
-    void *piece;
+    void *chunk;
 
     if (status != GPUSERVE_OK)
         return status;
-    piece = alloc_piece(size, error);
-    if (!piece)
+    chunk = alloc_chunk(size, error);
+    if (!chunk)
         return GPUSERVE_E_NOMEM;
-    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += PIECE) {
-        const size_t n = size - at < PIECE ? size - at : PIECE;
+    for (size_t at = 0; at < size && status == GPUSERVE_OK; at += CHUNK) {
+        const size_t n = size - at < CHUNK ? size - at : CHUNK;
 
-        status = copy_piece(device, piece, static_cast<const char *>(from) + at, n,
+        status = copy_chunk(device, chunk, static_cast<const char *>(from) + at, n,
                             cudaMemcpyDeviceToHost, &left, error);
         if (status == GPUSERVE_OK)
-            memcpy(static_cast<char *>(to) + at, piece, n);
+            memcpy(static_cast<char *>(to) + at, chunk, n);
     }
     if (!left)
-        free(piece);
+        free(chunk);
     return status;
 }
 
@@ -206,26 +206,26 @@ gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, voi
                                              gpuserve_error *error)
 {
     const enum gsv_element element = gsv_cuda_element(dtype);
-    const size_t most = PIECE / 2;
+    const size_t max_count = CHUNK / 2;
     gpuserve_status status = gsv_cuda_check_lost(device->index, error);
     bool left = false;
-    void *piece;
+    void *chunk;
 
     if (element == GSV_ELEMENT_F32)
         return gsv_cuda_memory_write(device, to, from, count * sizeof(float), error);
     if (status != GPUSERVE_OK)
         return status;
-    piece = alloc_piece(count < most ? 2 * count : PIECE, error);
-    if (!piece)
+    chunk = alloc_chunk(count < max_count ? 2 * count : CHUNK, error);
+    if (!chunk)
         return GPUSERVE_E_NOMEM;
-    for (size_t at = 0; at < count && status == GPUSERVE_OK; at += most) {
-        const size_t n = count - at < most ? count - at : most;
+    for (size_t at = 0; at < count && status == GPUSERVE_OK; at += max_count) {
+        const size_t n = count - at < max_count ? count - at : max_count;
 
-        convert(piece, from + at, n, element);
-        status = copy_piece(device, static_cast<char *>(to) + 2 * at, piece, 2 * n,
+        convert(chunk, from + at, n, element);
+        status = copy_chunk(device, static_cast<char *>(to) + 2 * at, chunk, 2 * n,
                             cudaMemcpyHostToDevice, &left, error);
     }
     if (!left)
-        free(piece);
+        free(chunk);
     return status;
 }

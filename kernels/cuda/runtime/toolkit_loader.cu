@@ -27,28 +27,28 @@
 namespace
 {
 
-const int MAX_PLACES = 12;
+const int MAX_FOLDERS = 12;
 
-struct places {
-    char folders[MAX_PLACES][PATH_MAX];
+struct folders {
+    char folders[MAX_FOLDERS][PATH_MAX];
     int n;
 };
 
-void add(struct places *p, const char *folder, int length, const char *below)
+void add(struct folders *p, const char *folder, int length, const char *below)
 {
-    if (p->n < MAX_PLACES &&
+    if (p->n < MAX_FOLDERS &&
         snprintf(p->folders[p->n], PATH_MAX, "%.*s%s", length, folder, below) < PATH_MAX)
         p->n++;
 }
 
-void add_toolkit(struct places *p, const char *folder)
+void add_toolkit(struct folders *p, const char *folder)
 {
     add(p, folder, PATH_MAX, "/lib64");
     add(p, folder, PATH_MAX, "/lib"); /* layout of the wheels */
 }
 
 /* Adds the toolkit named by an environment variable. */
-void add_toolkit_of(struct places *p, const char *variable)
+void add_toolkit_of(struct folders *p, const char *variable)
 {
     const char *const folder = secure_getenv(variable);
 
@@ -57,7 +57,7 @@ void add_toolkit_of(struct places *p, const char *variable)
 }
 
 /* Adds NVIDIA's packages next to a plugin that was installed as a Python package. */
-void add_beside_plugin(struct places *p, const char *wheels)
+void add_near_plugin(struct folders *p, const char *wheels)
 {
     char below[64];
     Dl_info self;
@@ -72,7 +72,7 @@ void add_beside_plugin(struct places *p, const char *wheels)
 }
 
 /* Adds the active Python environment; its folder name contains Python's version. */
-void add_venv(struct places *p, const char *wheels)
+void add_venv(struct folders *p, const char *wheels)
 {
     const char *const venv = secure_getenv("VIRTUAL_ENV");
     char pattern[PATH_MAX];
@@ -89,9 +89,9 @@ void add_venv(struct places *p, const char *wheels)
     globfree(&found);
 }
 
-struct places *find_places(void)
+struct folders *find_folders(void)
 {
-    struct places *const p = static_cast<struct places *>(calloc(1, sizeof(*p)));
+    struct folders *const p = static_cast<struct folders *>(calloc(1, sizeof(*p)));
     char wheels[32];
 
     if (!p)
@@ -101,7 +101,7 @@ struct places *find_places(void)
     add_toolkit_of(p, "CUDA_HOME");
     add_toolkit_of(p, "CUDA_PATH");
     add_toolkit(p, GSV_LIBRARY_ROOT "/usr/local/cuda");
-    add_beside_plugin(p, wheels);
+    add_near_plugin(p, wheels);
     add_venv(p, wheels);
     return p;
 }
@@ -121,7 +121,7 @@ void *open_in(const char *folder, const char *name)
 void *gsv_cuda_open_library(const char *name)
 {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    struct places *const p = library ? NULL : find_places();
+    struct folders *const p = library ? NULL : find_folders();
 
     for (int i = 0; p && i < p->n && !library; i++)
         library = open_in(p->folders[i], name);
@@ -130,7 +130,7 @@ void *gsv_cuda_open_library(const char *name)
 }
 
 /* Reports a library that exists but cannot be loaded: more useful than the list of all places. */
-static bool write_broken(const struct places *p, const char *name, char *text, size_t size)
+static bool write_broken(const struct folders *p, const char *name, char *text, size_t size)
 {
     for (int i = 0; i < p->n; i++) {
         char path[PATH_MAX];
@@ -153,7 +153,7 @@ static bool write_broken(const struct places *p, const char *name, char *text, s
 
 void gsv_cuda_tell_missing(const char *name, char *text, size_t size)
 {
-    struct places *const p = find_places();
+    struct folders *const p = find_folders();
     size_t at;
 
     snprintf(text, size, "%s is not in the loader's path", name);

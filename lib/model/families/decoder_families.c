@@ -270,24 +270,24 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
 /* ----------------------------------------------------------------------------------------- rows */
 
 #define T5_OPTIONS                                                                        \
-    .keys = &t5_keys, .norm = GPUSERVE_NORM_RMS, .norm_place = GSV_NORM_BEFORE,           \
+    .keys = &t5_keys, .norm = GPUSERVE_NORM_RMS, .norm_position = GSV_NORM_BEFORE,        \
     .attention_scale = 1.0f, .unbounded = true, .is_bucketed = true, .default_eps = 1e-6, \
     .default_activation = "relu", .default_max_positions = 512, .qkv_bias = GSV_ABSENT,   \
     .out_bias = GSV_ABSENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,        \
     .norm_bias = GSV_ABSENT, .is_encoder_of_pair = true, .read = read_t5
 #define LLAMA_OPTIONS                                                                     \
     .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                   \
-    .norm_place = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                   \
+    .norm_position = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                \
     .default_activation = "silu", .default_eps = 1e-6, .ffn_in_bias = GSV_ABSENT,         \
     .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT, .classifier = &llama_classifier, \
     .token_classifier = "score", .masked = &llama_masked
-#define GEMMA_OPTIONS                                                                             \
-    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                           \
-    .norm_place = GSV_NORM_AROUND, .gamma_plus_one = true, .scale_words = true, .is_gated = true, \
-    .is_causal = true, .default_activation = "gelu_pytorch_tanh", .default_eps = 1e-6,            \
-    .bias_keys = true, .qkv_bias = GSV_ABSENT, .out_bias = GSV_IF_PRESENT,                        \
-    .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT,               \
-    .read = read_gemma, .classifier = &llama_classifier, .token_classifier = "score",             \
+#define GEMMA_OPTIONS                                                                           \
+    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                         \
+    .norm_position = GSV_NORM_AROUND, .gamma_plus_one = true, .scale_words = true,              \
+    .is_gated = true, .is_causal = true, .default_activation = "gelu_pytorch_tanh",             \
+    .default_eps = 1e-6, .bias_keys = true, .qkv_bias = GSV_ABSENT, .out_bias = GSV_IF_PRESENT, \
+    .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT,             \
+    .read = read_gemma, .classifier = &llama_classifier, .token_classifier = "score",           \
     .masked = &llama_masked
 
 const struct gsv_family gsv_decoder_families[] = {
@@ -319,7 +319,7 @@ const struct gsv_family gsv_decoder_families[] = {
         .keys = &clip_keys,
         .names = { &clip_names },
         .position_type = "absolute",
-        .norm_place = GSV_NORM_BEFORE,
+        .norm_position = GSV_NORM_BEFORE,
         .is_causal = true,
         .default_activation = "quick_gelu",
         .default_eps = 1e-5,

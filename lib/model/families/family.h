@@ -27,7 +27,7 @@ enum gsv_position_rule {
 };
 
 /* Where a layer normalizes. f is attention or the feed-forward network. */
-enum gsv_norm_place {
+enum gsv_norm_position {
     GSV_NORM_AFTER,  /* x = norm(x + f(x)) */
     GSV_NORM_BEFORE, /* x = x + f(norm(x)) */
     GSV_NORM_AROUND  /* x = x + norm(f(norm(x))) */
@@ -49,7 +49,7 @@ struct gsv_tensor_names {
     const char *qkv;
     const char *query_norm, *key_norm; /* of each head */
     const char *out;
-    const char *norm_before_attention, *norm_after_attention; /* see enum gsv_norm_place */
+    const char *norm_before_attention, *norm_after_attention; /* see enum gsv_norm_position */
     const char *norm_before_ffn, *norm_after_ffn;
     const char *ffn_in; /* plain; or gate and values in one tensor; or two tensors: */
     const char *gate, *values;
@@ -111,7 +111,7 @@ struct gsv_family {
 
     /* Options that are equal in all models of the family; the others are in config.json. */
     enum gsv_position_rule position_rule;
-    enum gsv_norm_place norm_place;
+    enum gsv_norm_position norm_position;
     int32_t norm;                   /* gpuserve_norm of all norms */
     bool gamma_plus_one;            /* the file holds gamma - 1 (Gemma) */
     bool is_causal;                 /* unless config.json says otherwise */

@@ -104,8 +104,8 @@ static gpuserve_status check_archive(const struct torch_loader *loader, const st
     return st;
 }
 
-static gpuserve_status place_entries(struct torch_loader *loader, const struct gsv_zip *zip,
-                                     gpuserve_error *error)
+static gpuserve_status add_entries(struct torch_loader *loader, const struct gsv_zip *zip,
+                                   gpuserve_error *error)
 {
     const struct gsv_pickle *pickle = &loader->pickle;
 
@@ -155,7 +155,7 @@ static gpuserve_status read_archive(struct torch_loader *loader, const struct gs
         st = fail(loader, "data.pkl has bytes after STOP", error);
     if (st == GPUSERVE_OK)
         st = alloc_offsets(loader, error);
-    return st == GPUSERVE_OK ? place_entries(loader, zip, error) : st;
+    return st == GPUSERVE_OK ? add_entries(loader, zip, error) : st;
 }
 
 static gpuserve_status load_archive(struct torch_loader *loader, gpuserve_error *error)
@@ -191,8 +191,8 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* Place all storages with the key of keys[first] at `offset`. */
-static gpuserve_status place_key(struct torch_loader *loader, const struct key *keys, size_t first,
-                                 uint64_t *offset, gpuserve_error *error)
+static gpuserve_status add_key(struct torch_loader *loader, const struct key *keys, size_t first,
+                               uint64_t *offset, gpuserve_error *error)
 {
     const struct gsv_pickle_storage *storages = loader->pickle.storages;
     const struct gsv_pickle_storage *one = &storages[keys[first].storage];
@@ -227,8 +227,8 @@ static gpuserve_status place_key(struct torch_loader *loader, const struct key *
 }
 
 /* Place the storages in the order of `list`, a list of their keys. */
-static gpuserve_status place_list(struct torch_loader *loader, const struct gsv_pickle *list,
-                                  struct key *keys, uint64_t offset, gpuserve_error *error)
+static gpuserve_status add_list(struct torch_loader *loader, const struct gsv_pickle *list,
+                                struct key *keys, uint64_t offset, gpuserve_error *error)
 {
     const size_t n = loader->pickle.n_storages;
     const struct gsv_pickle_container *names = &list->containers[list->root.is.index];
@@ -250,7 +250,7 @@ static gpuserve_status place_list(struct torch_loader *loader, const struct gsv_
             found--;
         if (!found || loader->offsets[found->storage] != 0)
             return fail(loader, "the list of storages has an unknown or repeated key", error);
-        st = place_key(loader, keys, (size_t)(found - keys), &offset, error);
+        st = add_key(loader, keys, (size_t)(found - keys), &offset, error);
         if (st != GPUSERVE_OK)
             return st;
     }
@@ -314,7 +314,7 @@ static gpuserve_status load_old(struct torch_loader *loader, gpuserve_error *err
         st = alloc_offsets(loader, error);
     if (st == GPUSERVE_OK) {
         keys = gsv_alloc_array(loader->pickle.n_storages, sizeof(*keys));
-        st = keys ? place_list(loader, &list, keys, at, error)
+        st = keys ? add_list(loader, &list, keys, at, error)
                   : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", loader->file->shown);
     }
     free(keys);
