@@ -6,7 +6,7 @@
 
 #include "lib/base/json_tree.h"
 #include "lib/model/families/config.h"
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -39,7 +39,7 @@ RULES = {
 # never goes up. A subfolder that is not named here belongs to the layer of its parent.
 LAYERS = {
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
-    "lib/model/": ["", "families/", "formats/"],
+    "lib/model/": ["", "int8/", "encoder/", "weights/", "modules/", "families/", "formats/"],
     "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
     "lib/http/": ["", "server/", "dialects/", "inference/", "protocol/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
@@ -54,6 +54,9 @@ SHARED = {
     "lib/text/scratch.h": "buffers of one encoding",
     "lib/text/tokenizer.h": "the interface of the tree",
     "lib/text/tokenizer_parts.h": "the parts of a tokenizer",
+    "lib/model/model.h": "the interface of the tree",
+    "lib/model/spec.h": "what a model is made of: the parts of the tree build it, load it and run it",
+    "lib/model/weight_map.h": "how each part of an encoder names its tensors",
     "lib/runtime/context.h": "what the models of a process share: options, log, budget, metrics",
     "lib/runtime/model.h": "what the parts of a loaded model share",
     "lib/http/server.h": "what the parts of a server share: options, locks, models",

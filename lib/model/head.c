@@ -4,7 +4,7 @@
  * Head configuration (activation, input kind, labels): the safetensors __metadata__, else a sidecar
  * JSON file ("head.json" for "head.safetensors"). The metadata takes precedence.
  */
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -3,7 +3,7 @@
  *
  * gsv_net_load() and gsv_exec_create() each make one allocation of exactly the size computed here.
  */
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 

@@ -14,7 +14,7 @@
 #define GSV_MODEL_SPEC_H
 
 #include "lib/model/families/config.h"
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 #include "lib/model/model.h"
 
 enum gsv_weight_kind {

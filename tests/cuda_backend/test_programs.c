@@ -2,7 +2,7 @@
  * test_programs.c - the key of a recording includes the operations of a batch: runs of equal shape
  * that differ in one property do not share a recording.
  */
-#include "lib/model/encoder.h"
+#include "lib/model/encoder/encoder.h"
 #include "tests/kernels_cuda/harness.h"
 #include "tests/model/support.h"
 

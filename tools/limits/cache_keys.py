@@ -67,12 +67,12 @@ TEXTS = {
     "known compiler, nanoseconds": ("kernels/cuda/compute/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
-    "program of a run, dimensions": ("lib/model/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),
-    "program of a run, skip": ("lib/model/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
-    "program of a run, normalize": ("lib/model/run.c", "(uint64_t)run->normalize << 8 |", "", ["cuda-programs"]),
-    "program of a run, score": ("lib/model/run.c", "(uint64_t)(run->score & 0xF) << 4 |", "", ["cuda-programs"]),
-    "program of a run, task": ("lib/model/run.c", "(uint64_t)(run->task & 0xF);", "0;", ["cuda-programs"]),
-    "program of a run, hidden states": ("lib/model/run.c", "program_of(run) | HIDDEN_GIVEN", "program_of(run)",
+    "program of a run, dimensions": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),
+    "program of a run, skip": ("lib/model/encoder/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
+    "program of a run, normalize": ("lib/model/encoder/run.c", "(uint64_t)run->normalize << 8 |", "", ["cuda-programs"]),
+    "program of a run, score": ("lib/model/encoder/run.c", "(uint64_t)(run->score & 0xF) << 4 |", "", ["cuda-programs"]),
+    "program of a run, task": ("lib/model/encoder/run.c", "(uint64_t)(run->task & 0xF);", "0;", ["cuda-programs"]),
+    "program of a run, hidden states": ("lib/model/encoder/run.c", "program_of(run) | HIDDEN_GIVEN", "program_of(run)",
                                         ["cuda-programs"]),
 }
 # The rest of the comparison decides; or a damaged file is caught by what stands beside it.

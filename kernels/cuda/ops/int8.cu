@@ -101,11 +101,11 @@ struct stage_layout {
     size_t size;
 };
 
-static bool add_part(struct stage_layout *layout, size_t *image_at, size_t count, size_t size)
+static bool add_part(struct stage_layout *layout, size_t *offset, size_t count, size_t size)
 {
     size_t bytes;
 
-    *image_at = layout->size;
+    *offset = layout->size;
     return gsv_mul_size(count, size, &bytes) && bytes <= SIZE_MAX - 256 &&
            gsv_add_size(layout->size, gsv_round_up(bytes, 256), &layout->size);
 }

@@ -7,7 +7,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 #include "lib/runtime/api/tokenize.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/plan/model_path.h"

@@ -12,7 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/checkpoint_writer.h"
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/plan/load_plan.h"

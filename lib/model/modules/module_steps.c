@@ -8,7 +8,7 @@
  *   Dropout          no effect outside training
  *   MultiVectorMask  which vectors a score counts; all token vectors are returned
  */
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

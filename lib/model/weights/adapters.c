@@ -5,7 +5,7 @@
  * X.parametrizations.weight.0.lora_A and lora_B, whose first dimension is the adapter. A linear has
  * A [rank, k] and B [n, rank]; a table A [rows, rank] and B [rank, k].
  */
-#include "lib/model/adapters.h"
+#include "lib/model/weights/adapters.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -9,7 +9,7 @@
 #ifndef GSV_MODEL_EXPERTS_H
 #define GSV_MODEL_EXPERTS_H
 
-#include "lib/model/encoder.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weight_map.h"
 
 /* Items of a layer: router, bias, and two products of each expert. */

@@ -11,12 +11,12 @@
  * Each operation names the linear that reads its output (`reader`), so that an INT8 backend can
  * quantize the output in the same pass. Operations are queued on the stream of one thread.
  */
-#include "lib/model/encoder.h"
+#include "lib/model/encoder/encoder.h"
 
 #include "lib/base/error.h"
-#include "lib/model/adapters.h"
-#include "lib/model/convolution.h"
-#include "lib/model/experts.h"
+#include "lib/model/weights/adapters.h"
+#include "lib/model/encoder/convolution.h"
+#include "lib/model/encoder/experts.h"
 
 /* What the functions below share. */
 struct run {

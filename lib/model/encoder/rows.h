@@ -7,8 +7,8 @@
 #ifndef GSV_MODEL_ROWS_H
 #define GSV_MODEL_ROWS_H
 
-#include "lib/model/encoder.h"
-#include "lib/model/weights.h"
+#include "lib/model/encoder/encoder.h"
+#include "lib/model/weights/weights.h"
 
 struct gsv_exec {
     const struct gsv_net *net; /* borrowed */

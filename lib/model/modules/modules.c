@@ -13,7 +13,7 @@
  * releases ("sentence_transformers.models.Pooling", later
  * "sentence_transformers.sentence_transformer.modules.pooling.Pooling").
  */
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

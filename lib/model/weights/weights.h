@@ -8,7 +8,7 @@
 #define GSV_MODEL_WEIGHTS_H
 
 #include "lib/model/spec.h"
-#include "lib/model/tensor_reader.h"
+#include "lib/model/weights/tensor_reader.h"
 
 struct gsv_net {
     const struct gsv_spec *spec; /* borrowed */

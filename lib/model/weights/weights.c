@@ -8,11 +8,11 @@
  * INT8 with calibration skips the encoder's linears here; they are created afterwards on the
  * calling thread (smoothquant.c, then mixed_precision.c).
  */
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/adapters.h"
+#include "lib/model/weights/adapters.h"
 
 #include <float.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #ifndef GSV_MODEL_CONVOLUTION_H
 #define GSV_MODEL_CONVOLUTION_H
 
-#include "lib/model/rows.h"
+#include "lib/model/encoder/rows.h"
 #include "lib/model/weight_map.h"
 
 /* Add the products, that of the middle first, and the norm. */

@@ -14,13 +14,13 @@
  *
  * Threading: one thread uses a gsv_exec at a time; the net is read-only.
  */
-#include "lib/model/encoder.h"
-#include "lib/model/rows.h"
-#include "lib/model/weights.h"
+#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/rows.h"
+#include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/convolution.h"
+#include "lib/model/encoder/convolution.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <math.h>

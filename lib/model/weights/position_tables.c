@@ -7,7 +7,7 @@
  *   POSITIONS        vectors of positions times a layer's key or query projection (DeBERTa)
  *   POSITION_INDEX   the row of POSITIONS for each distance
  */
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -8,7 +8,7 @@
  * The routes may differ in the steps on pooled vectors. Routes with encoders of their own are
  * separate models.
  */
-#include "lib/model/modules.h"
+#include "lib/model/modules/modules.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

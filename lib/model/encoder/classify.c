@@ -1,7 +1,7 @@
 /*
  * classify.c - classifiers on pooled rows and on tokens, and the masked-LM head of sparse encoders.
  */
-#include "lib/model/rows.h"
+#include "lib/model/encoder/rows.h"
 
 #include <math.h>
 

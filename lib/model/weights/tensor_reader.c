@@ -4,7 +4,7 @@
  * For each chunk: pread() -> XXH3-128 of the file's bytes -> conversion to float32 -> check for NaN
  * and infinity -> progress. The chunk hashes, tensor names and settings give the weights' digest.
  */
-#include "lib/model/tensor_reader.h"
+#include "lib/model/weights/tensor_reader.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

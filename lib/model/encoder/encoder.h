@@ -7,7 +7,7 @@
 #ifndef GSV_MODEL_ENCODER_H
 #define GSV_MODEL_ENCODER_H
 
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {

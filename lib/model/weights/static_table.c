@@ -11,7 +11,7 @@
  * A directory of model2vec with modules.json is one of sentence-transformers. Without it, the rules
  * are those of model2vec: unknown tokens are left out.
  */
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 #include "lib/model/weight_map.h"
 
 #include "lib/base/alloc.h"

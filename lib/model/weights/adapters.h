@@ -10,7 +10,7 @@
 #define GSV_MODEL_ADAPTERS_H
 
 #include "lib/model/weight_map.h"
-#include "lib/model/weights.h"
+#include "lib/model/weights/weights.h"
 
 /* Items that follow a weight of a layer or the word table, and the type table. */
 static inline size_t gsv_adapter_items(const struct gsv_config *config)
