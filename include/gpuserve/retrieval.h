@@ -1,5 +1,6 @@
 /*
- * gpuserve/retrieval.h - reranking, sparse vectors, dot product and top-k search on vectors.
+ * gpuserve/retrieval.h - reranking, sparse vectors, compact vectors (int8, binary), dot product and
+ * top-k search on vectors.
  * <gpuserve/gpuserve.h> includes this header.
  */
 #ifndef GPUSERVE_RETRIEVAL_H
@@ -101,6 +102,76 @@ GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
  */
 GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,
                                             float *values, size_t capacity);
+
+/* ========================================================================== compact vectors */
+
+/** Element type of a stored vector. The conversions equal quantize_embeddings() of
+ *  sentence-transformers 6, bit by bit. */
+typedef enum gpuserve_precision {
+    GPUSERVE_PRECISION_FLOAT32 = 0,
+    GPUSERVE_PRECISION_FLOAT16 = 1, /**< IEEE 754 binary16, to nearest, ties to even; magnitudes
+                                         from 65,520 become infinity */
+    GPUSERVE_PRECISION_INT8 = 2,    /**< scalar quantization: that of UINT8 minus 128 */
+    GPUSERVE_PRECISION_UINT8 = 3,   /**< scalar quantization to one of 256 buckets of the range of
+                                         each dimension: floor((x - min) / ((max - min) / 255)),
+                                         clipped to 0..255; the divisor is 1 where max = min */
+    GPUSERVE_PRECISION_BINARY = 4,  /**< that of UBINARY minus 128, as int8 */
+    GPUSERVE_PRECISION_UBINARY = 5  /**< one bit per dimension: 1 if x > 0. Eight per byte, the
+                                         first in the highest bit; the last byte is padded with
+                                         zero bits */
+} gpuserve_precision;
+
+/** Bytes of a vector of `dim` numbers; 0 for an unknown precision or too many bytes. Since: 0.1 */
+GPUSERVE_API size_t gpuserve_quantized_bytes(uint32_t precision, size_t dim);
+
+/**
+ * Convert vectors to a smaller element type.
+ *
+ * @param vectors    [n, dim] float32, contiguous. NaN becomes 0 (UINT8, UBINARY), -128 (INT8,
+ *                   BINARY), NaN (FLOAT16).
+ * @param precision  gpuserve_precision.
+ * @param ranges     INT8 and UINT8: [2, dim], the minimum of each dimension, then the maximum, as
+ *                   from gpuserve_vector_ranges() over many typical vectors. Vectors are comparable
+ *                   only if the same ranges made them. Other precisions: NULL or ignored.
+ * @param to         Receives n * gpuserve_quantized_bytes() bytes, row by row. No overlap with
+ *                   `vectors`. Unchanged on failure.
+ * @param capacity   Bytes at `to`.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID: a NULL argument, an unknown precision, ranges that are
+ *         missing, not finite or have a minimum above the maximum (the message names the
+ *         dimension); GPUSERVE_E_TOO_LARGE: `capacity` is too small
+ *
+ * Thread-safety: safe; no state. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_quantize(const float *vectors, size_t n, size_t dim, uint32_t precision,
+                  const float *ranges, void *to, size_t capacity, gpuserve_error *error);
+
+/**
+ * The range of each dimension of some vectors, for gpuserve_quantize().
+ *
+ * @param vectors  [n, dim] float32, finite; n at least 2.
+ * @param margin   Widens each range by this share of its width at both ends, so that vectors of
+ *                 other texts are clipped less often: 0 to 1. 0 equals sentence-transformers.
+ * @param ranges   Receives [2, dim]: the minima, then the maxima.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID, GPUSERVE_E_NUMERIC: a value is not finite (the message
+ *         names row and dimension)
+ *
+ * Thread-safety: safe; no state. Since: 0.1
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_vector_ranges(const float *vectors, size_t n,
+                                                                     size_t dim, float margin,
+                                                                     float *ranges,
+                                                                     gpuserve_error *error);
+
+/**
+ * Built-in texts of several subjects, lengths and languages: their vectors give usable ranges where
+ * a caller has no texts. Own texts, some hundreds or more, give better ones.
+ *
+ * @return text `index`, NUL-terminated UTF-8, static; NULL from the number of texts on
+ *
+ * Thread-safety: safe. Since: 0.1
+ */
+GPUSERVE_API const char *gpuserve_calibration_text(size_t index);
 
 /* =============================================================================== arithmetic */
 

@@ -150,6 +150,12 @@ PROFILE_DIFFERENCES = 2
 RERANK_DEFAULT = 0
 RERANK_CROSS_ENCODER = 1
 RERANK_COSINE = 2
+PRECISION_FLOAT32 = 0
+PRECISION_FLOAT16 = 1
+PRECISION_INT8 = 2
+PRECISION_UINT8 = 3
+PRECISION_BINARY = 4
+PRECISION_UBINARY = 5
 
 
 class Error(Structure):
@@ -1046,6 +1052,31 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         POINTER(c_uint32),
         c_void_p,
+        c_size_t,
+    ]),
+    "gpuserve_quantized_bytes": (c_size_t, [
+        c_uint32,
+        c_size_t,
+    ]),
+    "gpuserve_quantize": (c_int, [
+        c_void_p,
+        c_size_t,
+        c_size_t,
+        c_uint32,
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(Error),
+    ]),
+    "gpuserve_vector_ranges": (c_int, [
+        c_void_p,
+        c_size_t,
+        c_size_t,
+        c_float,
+        c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_calibration_text": (c_char_p, [
         c_size_t,
     ]),
     "gpuserve_dot": (c_float, [

@@ -106,15 +106,14 @@ void gsv_put_rows(struct gsv_buffer *buffer, const float *values, size_t n_rows,
     gsv_buffer_text(buffer, "]");
 }
 
-void gsv_put_base64(struct gsv_buffer *buffer, const float *values, size_t n)
+void gsv_put_base64(struct gsv_buffer *buffer, const void *bytes, size_t size)
 {
-    const size_t size = n * sizeof(float); /* in host byte order, which is little-endian */
     char *to = gsv_buffer_reserve(buffer, gsv_base64_size(size) + 2);
 
     if (!to)
         return;
     to[0] = '"';
-    gsv_base64_encode(to + 1, values, size);
+    gsv_base64_encode(to + 1, bytes, size);
     to[gsv_base64_size(size) + 1] = '"';
     buffer->size += gsv_base64_size(size) + 2;
 }

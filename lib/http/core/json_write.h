@@ -20,7 +20,7 @@ void gsv_put_float(struct gsv_buffer *buffer, float value);
 void gsv_put_floats(struct gsv_buffer *buffer, const float *values, size_t n);
 /* "[[0.5,1],[...]]" from [n_rows, columns]. */
 void gsv_put_rows(struct gsv_buffer *buffer, const float *values, size_t n_rows, size_t columns);
-/* A base64 string of the little-endian float32 values. */
-void gsv_put_base64(struct gsv_buffer *buffer, const float *values, size_t n);
+/* A base64 string of the bytes. */
+void gsv_put_base64(struct gsv_buffer *buffer, const void *bytes, size_t size);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * cohere.c - Cohere's /v1/embed and /v2/embed.
  *
- * `input_type` selects the model's prompt for queries or documents, if it has one. Of
- * `embedding_types` float and base64 are supported; others are rejected by name. The reply is keyed
- * by type in v2 and, as in Cohere's API, in v1 if the request has `embedding_types`.
+ * `input_type` selects the model's prompt for queries or documents, if it has one. All of
+ * `embedding_types` are supported: float, int8, uint8, binary, ubinary and base64 (of float32). The
+ * reply is keyed by type in v2 and, as in Cohere's API, in v1 if the request has `embedding_types`.
  */
+#include "lib/http/inference/compact.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"
@@ -14,27 +15,54 @@
 
 #include <string.h>
 
-struct cohere {
-    struct gsv_inputs inputs;
-    bool by_type, v2, floats, base64;
+/* In the order of the reply. */
+static const struct {
+    const char *name;
+    uint32_t precision;
+    bool base64;
+} types[] = {
+    { "float", GPUSERVE_PRECISION_FLOAT32, false },
+    { "int8", GPUSERVE_PRECISION_INT8, false },
+    { "uint8", GPUSERVE_PRECISION_UINT8, false },
+    { "binary", GPUSERVE_PRECISION_BINARY, false },
+    { "ubinary", GPUSERVE_PRECISION_UBINARY, false },
+    { "base64", GPUSERVE_PRECISION_FLOAT32, true },
 };
 
-static void write_base64(struct gsv_exchange *exchange)
+enum { N_TYPES = sizeof(types) / sizeof(types[0]) };
+
+struct cohere {
+    struct gsv_inputs inputs;
+    struct gsv_compact compact;
+    bool by_type, v2, has[N_TYPES];
+};
+
+static void write_type(struct gsv_exchange *exchange, size_t type)
 {
+    struct cohere *cohere = exchange->state;
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        gsv_put_base64(to, gsv_call_row(exchange, i), exchange->work.columns);
+        gsv_put_compact(exchange, &cohere->compact, i, types[type].precision, types[type].base64);
     }
     gsv_buffer_text(to, "]");
 }
 
-static void write_floats(struct gsv_exchange *exchange)
+static void write_types(struct gsv_exchange *exchange)
 {
-    gsv_put_rows(&exchange->reply, exchange->work.job.output, exchange->work.job.n_items,
-                 exchange->work.columns);
+    const struct cohere *cohere = exchange->state;
+    const char *separator = "";
+
+    for (size_t type = 0; type < N_TYPES; type++) {
+        if (!cohere->has[type])
+            continue;
+        if (cohere->by_type)
+            gsv_buffer_format(&exchange->reply, "%s\"%s\":", separator, types[type].name);
+        write_type(exchange, type);
+        separator = ",";
+    }
 }
 
 static void write_embeddings(struct gsv_exchange *exchange)
@@ -46,14 +74,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_buffer_text(to, "{\"id\":");
     gsv_put_text(to, exchange->id);
     gsv_buffer_text(to, by_type ? ",\"embeddings\":{" : ",\"embeddings\":");
-    if (by_type && cohere->floats)
-        gsv_buffer_text(to, "\"float\":");
-    if (cohere->floats)
-        write_floats(exchange);
-    if (cohere->base64) {
-        gsv_buffer_text(to, cohere->floats ? ",\"base64\":" : "\"base64\":");
-        write_base64(exchange);
-    }
+    write_types(exchange);
     gsv_buffer_text(to, by_type ? "},\"texts\":[" : ",\"texts\":[");
     for (size_t i = 0; i < cohere->inputs.n; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
@@ -67,30 +88,37 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+static bool add_type(struct gsv_exchange *exchange, struct cohere *cohere, const char *name)
+{
+    for (size_t type = 0; name && type < N_TYPES; type++) {
+        if (strcmp(name, types[type].name) == 0) {
+            cohere->has[type] = true;
+            cohere->compact.precisions |= 1u << types[type].precision;
+            return true;
+        }
+    }
+    return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
+                      "embedding type \"%.40s\" is not supported: float, int8, uint8, binary, "
+                      "ubinary and base64 are",
+                      name ? name : "");
+}
+
 static bool read_types(struct gsv_exchange *exchange, struct cohere *cohere)
 {
-    const json_t *types = json_object_get(exchange->json, "embedding_types");
+    const json_t *list = json_object_get(exchange->json, "embedding_types");
     json_t *type;
     size_t i;
 
     cohere->v2 = exchange->path[2] == '2';
-    cohere->floats = json_array_size(types) == 0;
-    cohere->by_type = cohere->v2 || !cohere->floats;
-    if (types && !json_is_array(types) && !json_is_null(types))
+    cohere->has[0] = json_array_size(list) == 0;
+    cohere->by_type = cohere->v2 || !cohere->has[0];
+    if (list && !json_is_array(list) && !json_is_null(list))
         return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
                           "`embedding_types` is not a list");
-    json_array_foreach(types, i, type)
+    json_array_foreach(list, i, type)
     {
-        const char *name = json_string_value(type);
-
-        if (name && strcmp(name, "float") == 0)
-            cohere->floats = true;
-        else if (name && strcmp(name, "base64") == 0)
-            cohere->base64 = true;
-        else
-            return gsv_refuse(exchange, GSV_P_INVALID, "embedding_types",
-                              "embedding type \"%.40s\" is not supported, only float and base64",
-                              name ? name : "");
+        if (!add_type(exchange, cohere, json_string_value(type)))
+            return false;
     }
     return true;
 }
@@ -159,7 +187,7 @@ static void embed(struct gsv_exchange *exchange)
         return;
     inputs = cohere->inputs; /* the reply repeats the full texts */
     if (gsv_inputs_cut(exchange, &inputs, &job, &cut))
-        gsv_call_start(exchange, &job, &inputs, write_embeddings);
+        gsv_compact_start(exchange, &cohere->compact, &job, &inputs, write_embeddings);
 }
 
 const struct gsv_route gsv_cohere_routes[] = {

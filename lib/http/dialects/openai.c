@@ -8,7 +8,9 @@
  *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: truncation
  *   input_type, task, prompt_name                  one of the model's prompts
  *   output_dimension, normalize, normalized        the form of the vector
+ *   embedding_type, output_dtype, embed_dtype      its element type: float16, int8, binary ...
  */
+#include "lib/http/inference/compact.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"
@@ -19,6 +21,8 @@
 #include <string.h>
 
 struct embeddings {
+    struct gsv_compact compact;
+    uint32_t precision;
     bool base64;
 };
 
@@ -32,10 +36,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
     for (size_t i = 0; i < work->job.n_items; i++) {
         gsv_buffer_format(
             to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
-        if (wanted->base64)
-            gsv_put_base64(to, gsv_call_row(exchange, i), work->columns);
-        else
-            gsv_put_floats(to, gsv_call_row(exchange, i), work->columns);
+        gsv_put_compact(exchange, &wanted->compact, i, wanted->precision, wanted->base64);
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "],\"model\":");
@@ -67,8 +68,6 @@ static bool check_form(struct gsv_exchange *exchange)
     static const struct {
         const char *key, *const values[3];
     } fixed[] = {
-        { "output_dtype", { "float", "float32", NULL } },
-        { "embed_dtype", { "float", "float32", NULL } },
         { "endianness", { "native", "little", NULL } },
         { "modality", { "text", NULL } },
     };
@@ -89,19 +88,50 @@ static bool check_form(struct gsv_exchange *exchange)
     return true;
 }
 
-/* OpenAI's `encoding_format` or Jina's `embedding_type`. */
-static bool read_encoding(struct gsv_exchange *exchange, bool *base64)
+/* A field that names the element type, and in some services also base64. */
+static bool read_precision(struct gsv_exchange *exchange, const char *key,
+                           struct embeddings *wanted)
 {
-    static const char *const formats[] = { "float", "base64", NULL };
-    const json_t *body = exchange->json;
-    const char *user = NULL;
-    uint32_t format = 0;
+    const char *name = NULL;
+    uint32_t precision = GPUSERVE_PRECISION_FLOAT32;
 
-    if (!gsv_member_text(exchange, body, "user", &user) ||
-        !gsv_member_choice(exchange, body, "embedding_type", formats, &format) ||
-        !gsv_member_choice(exchange, body, "encoding_format", formats, &format))
+    if (!gsv_member_text(exchange, exchange->json, key, &name))
         return false;
-    *base64 = format == 1;
+    if (name && strcmp(name, "base64") == 0 && strcmp(key, "output_dtype") != 0) {
+        wanted->base64 = true;
+        return true;
+    }
+    if (name && strcmp(name, "float32") != 0 && !gsv_precision_named(name, &precision))
+        return gsv_refuse(exchange, GSV_P_INVALID, key,
+                          "`%s` is \"%.40s\": float, base64, float16, int8, uint8, binary and "
+                          "ubinary are supported",
+                          key, name);
+    if (precision == GPUSERVE_PRECISION_FLOAT32) /* absent, or "float": the default */
+        return true;
+    if (wanted->precision != GPUSERVE_PRECISION_FLOAT32 && precision != wanted->precision)
+        return gsv_refuse(exchange, GSV_P_INVALID, key,
+                          "`%s` is \"%.40s\", but another field names another type", key, name);
+    wanted->precision = precision;
+    return true;
+}
+
+/* `encoding_format` (OpenAI; Mixedbread: also a type), `embedding_type` (Jina), `output_dtype`
+ * (Voyage), `embed_dtype` (vLLM). */
+static bool read_encoding(struct gsv_exchange *exchange, struct embeddings *wanted)
+{
+    static const char *const keys[] = { "embedding_type", "encoding_format", "output_dtype",
+                                        "embed_dtype" };
+    const char *user = NULL;
+
+    if (!gsv_member_text(exchange, exchange->json, "user", &user))
+        return false;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (!read_precision(exchange, keys[i], wanted))
+            return false;
+    if (wanted->precision == GPUSERVE_PRECISION_FLOAT16 && !wanted->base64)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "encoding_format",
+                          "float16 needs `encoding_format`: \"base64\"");
+    wanted->compact.precisions = 1u << wanted->precision;
     return true;
 }
 
@@ -204,14 +234,14 @@ static void embeddings(struct gsv_exchange *exchange)
     exchange->state = wanted;
     job.task = GPUSERVE_TASK_EMBED;
     if (!wanted || !gsv_request_body_model(exchange) || !check_form(exchange) ||
-        !read_encoding(exchange, &wanted->base64) || !gsv_require_embedder(exchange) ||
+        !read_encoding(exchange, wanted) || !gsv_require_embedder(exchange) ||
         !read_cut(exchange, &job, &cut) || !gsv_option_prompt(exchange, body, &job) ||
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
         !read_vector(exchange, &job) ||
         !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs) ||
         !gsv_inputs_cut(exchange, &inputs, &job, &cut))
         return;
-    gsv_call_start(exchange, &job, &inputs, write_embeddings);
+    gsv_compact_start(exchange, &wanted->compact, &job, &inputs, write_embeddings);
 }
 
 /* -------------------------------------------------------------------------------------- models */

@@ -7,6 +7,8 @@
 #include "lib/http/protocol/handshake.h"
 #include "lib/http/inference/model_registry.h"
 
+#include "lib/http/inference/compact.h"
+
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/http/server.h"
@@ -79,6 +81,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
         return NULL;
     }
     atomic_init(&served->n_users, 1);
+    atomic_init(&served->ranges, NULL);
     served->model = model;
     served->owned = owned;
     served->name = name;
@@ -112,6 +115,7 @@ void gsv_served_release(struct gsv_served *served)
         gpuserve_model_close(&served->model);
     json_decref(served->facts);
     gsv_batches_free(&served->tried_batches);
+    gsv_ranges_free(atomic_load(&served->ranges));
     free(served);
 }
 

@@ -25,6 +25,7 @@
  */
 
 struct gsv_served;
+struct gsv_ranges;
 
 /* Batch counts by number of texts, in ascending order. */
 struct gsv_batches {
@@ -61,6 +62,7 @@ struct gsv_served {
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
     bool can_embed, is_reranker;
+    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.h */
 };
 
 struct gsv_entry {

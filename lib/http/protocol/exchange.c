@@ -55,6 +55,7 @@ void gsv_exchange_shrink(struct gsv_exchange *exchange)
     exchange->n_headers = 0; /* the strings are freed, and so are: */
     exchange->state = NULL;
     exchange->rerank = NULL;
+    exchange->compact = NULL;
 }
 
 void gsv_exchange_destroy(struct gsv_exchange *exchange)

@@ -5,34 +5,17 @@
  */
 #include "lib/model/formats/checkpoint_writer.h"
 
+#include "lib/base/float16.h"
+
 #include <math.h>
 #include <string.h>
 
 #define INT8_MAX_CODE 127
 
-static inline uint16_t f16_from_float(float value)
-{
-    uint32_t bits, sign;
-
-    memcpy(&bits, &value, sizeof(bits));
-    sign = bits >> 16 & 0x8000u;
-    bits &= 0x7FFFFFFFu;
-    if (bits < 0x38800000u) { /* below 2^-14: the addition rounds to a multiple of 2^-24 */
-        float small;
-
-        memcpy(&small, &bits, sizeof(small));
-        small += 0.5f;
-        memcpy(&bits, &small, sizeof(bits));
-        return (uint16_t)(sign | (bits - 0x3F000000u));
-    }
-    bits += 0xFFFu + (bits >> 13 & 1u);
-    return (uint16_t)(sign | (bits - 0x38000000u) >> 13);
-}
-
 void gsv_floats_to_f16(void *to, const float *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint16_t half = f16_from_float(from[i]);
+        const uint16_t half = gsv_f16_of(from[i]);
 
         memcpy((char *)to + i * sizeof(half), &half, sizeof(half));
     }

@@ -1,5 +1,5 @@
 /*
- * calibration.c - built-in texts for int8: calibration of activation ranges, and error probes.
+ * calibration.c - built-in texts: calibration of int8 activations and of compact vectors, error probes.
  *
  * The texts vary in subject, length, register and punctuation. Some are only a few tokens: their
  * errors average out least, so their vectors are the worst. The texts are part of what an int8
@@ -281,4 +281,9 @@ void gsv_calibration_reset(struct gsv_calibration *calibration)
 {
     free(calibration->memory);
     memset(calibration, 0, sizeof(*calibration));
+}
+
+GPUSERVE_API const char *gpuserve_calibration_text(size_t index)
+{
+    return index < (size_t)N_TEXTS ? texts[index] : NULL;
 }
