@@ -118,6 +118,13 @@ const struct cli_command cli_commands[] = {
       "complete. int8 weights are a quarter of the size; only gpuserve reads them.\n\n"
       "  gpuserve convert all-MiniLM-L6-v2 minilm-f16 --dtype float16\n"
       "  gpuserve convert BAAI/bge-base-en-v1.5 bge-int8 --dtype int8 --json\n" },
+    { "calibrate", cli_calibrate, "calibrate -m MODEL --output FILE [OPTION...] [TEXT...]",
+      "measure the ranges of vectors for int8",
+      "Embeds texts and writes the minimum and the maximum of each dimension, a .npy file of two\n"
+      "rows, for `embed --precision int8 --ranges FILE`. Vectors are comparable only if the same\n"
+      "ranges made them: use texts like those to be searched, some hundreds or more.\n\n"
+      "  gpuserve calibrate -m MODEL --input texts.jsonl --output ranges.npy\n"
+      "  gpuserve embed -m MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -120,6 +120,15 @@ char *cli_model_facts(gpuserve_model *model)
     return cli_text_of(model_info, model, NULL);
 }
 
+void cli_vector_options(gpuserve_job *job, const struct cli_args *args)
+{
+    job->dimensions = args->dimensions;
+    job->normalize = args->normalize;
+    job->truncation = args->truncate;
+    job->prompt = args->prompt;
+    job->prompt_name = args->prompt_name;
+}
+
 int cli_vector_dim(size_t *dim, const gpuserve_model *model, const struct cli_args *args)
 {
     const size_t all = gpuserve_model_dim(model);

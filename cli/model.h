@@ -35,6 +35,8 @@ char *cli_text_of(cli_text_call call, void *of, const char *name);
 /* The JSON of gpuserve_model_info() for an open model. Owned; NULL after a message. */
 char *cli_model_facts(gpuserve_model *model);
 
+/* Copies the options of an embedding to a job: dimensions, normalization, truncation, prompt. */
+void cli_vector_options(gpuserve_job *job, const struct cli_args *args);
 /* The floats of a vector: --dimensions, or all that the model has. An error if it has fewer. */
 int cli_vector_dim(size_t *dim, const gpuserve_model *model, const struct cli_args *args);
 

@@ -1,11 +1,13 @@
 /*
  * embed.c - `gpuserve embed`: one vector per text, as JSON lines, .npy or plain numbers.
  *
+ * With --precision the values are float16, int8, uint8 or sign bits; in JSON and text as numbers.
  * With --sparse the output is the nonzero vocabulary weights of each text (indices and values).
  */
 #include "cli/model.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
+#include "cli/io/ranges.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,10 @@ struct embed {
     uint32_t format;
     size_t dim;
     bool sparse;
+    uint32_t precision;
+    float *ranges; /* [2, dim] of int8 and uint8 */
+    uint8_t *made; /* [made_capacity] converted rows of a chunk */
+    size_t made_capacity;
     uint32_t *indices; /* [dim] */
     float *values;
 };
@@ -34,13 +40,68 @@ static uint32_t output_format(const struct cli_args *args)
     return dot && strcmp(dot, ".txt") == 0 ? CLI_TEXT : CLI_JSON;
 }
 
-static void write_json(struct cli_output *output, const struct cli_chunk *chunk, size_t i,
-                       size_t dim)
+static const char *npy_type(uint32_t precision)
 {
+    static const char *const types[] = {
+        [GPUSERVE_PRECISION_FLOAT32] = CLI_NPY_FLOAT32,
+        [GPUSERVE_PRECISION_FLOAT16] = CLI_NPY_FLOAT16,
+        [GPUSERVE_PRECISION_INT8] = CLI_NPY_INT8,
+        [GPUSERVE_PRECISION_UINT8] = CLI_NPY_UINT8,
+        [GPUSERVE_PRECISION_BINARY] = CLI_NPY_INT8,
+        [GPUSERVE_PRECISION_UBINARY] = CLI_NPY_UINT8,
+    };
+
+    return types[precision];
+}
+
+/* Elements of a converted row: bytes, or 16-bit or 32-bit floats. */
+static size_t row_elements(const struct embed *embed)
+{
+    const size_t bytes = gpuserve_quantized_bytes(embed->precision, embed->dim);
+
+    if (embed->precision == GPUSERVE_PRECISION_FLOAT32)
+        return bytes / sizeof(float);
+    return embed->precision == GPUSERVE_PRECISION_FLOAT16 ? bytes / 2 : bytes;
+}
+
+/* Converts the rows of a chunk into embed->made. */
+static int convert_rows(struct embed *embed, const struct cli_chunk *chunk, size_t *bytes)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    *bytes = chunk->n * gpuserve_quantized_bytes(embed->precision, embed->dim);
+    embed->made = cli_grow(embed->made, &embed->made_capacity, *bytes, 1);
+    if (gpuserve_quantize(chunk->rows, chunk->n, embed->dim, embed->precision, embed->ranges,
+                          embed->made, *bytes, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, "--precision");
+    return CLI_OK;
+}
+
+/* The values of a row: floats, or converted bytes as numbers. */
+static void write_values(struct embed *embed, const struct cli_chunk *chunk, size_t i,
+                         const char *separator)
+{
+    const size_t n = gpuserve_quantized_bytes(embed->precision, embed->dim);
+    const uint8_t *row = embed->made + i * n;
+    const bool is_signed = strcmp(npy_type(embed->precision), CLI_NPY_INT8) == 0;
+
+    if (embed->precision == GPUSERVE_PRECISION_FLOAT32) {
+        cli_output_floats(&embed->output, chunk->rows + i * embed->dim, embed->dim, separator);
+        return;
+    }
+    for (size_t j = 0; j < n; j++)
+        fprintf(embed->output.stream, "%s%d", j ? separator : "",
+                is_signed ? (int8_t)row[j] : row[j]);
+}
+
+static void write_json(struct embed *embed, const struct cli_chunk *chunk, size_t i)
+{
+    struct cli_output *output = &embed->output;
+
     fprintf(output->stream, "{\"index\":%zu,\"n_tokens\":%u,\"truncated\":%s,\"embedding\":[",
             chunk->first + i, chunk->items[i].n_tokens,
             chunk->items[i].truncated ? "true" : "false");
-    cli_output_floats(output, chunk->rows + i * dim, dim, ",");
+    write_values(embed, chunk, i, ",");
     fputs("]}\n", output->stream);
 }
 
@@ -62,25 +123,45 @@ static void write_sparse(struct embed *embed, const struct cli_chunk *chunk, siz
 static int write_chunk(void *user, const struct cli_chunk *chunk)
 {
     struct embed *embed = user;
+    size_t bytes = 0;
 
     cli_progress_update(&embed->progress, (double)(chunk->first + chunk->n), chunk->share);
+    if (!embed->sparse && (embed->format == CLI_NPY || embed->precision) &&
+        convert_rows(embed, chunk, &bytes) != CLI_OK)
+        return CLI_FAILED;
     if (embed->format == CLI_NPY)
-        return cli_npy_rows(&embed->output, chunk->rows, chunk->n, embed->dim);
+        return cli_npy_rows(&embed->output, embed->made, bytes);
     for (size_t i = 0; i < chunk->n; i++) {
         if (embed->sparse) {
             write_sparse(embed, chunk, i);
             continue;
         }
         if (embed->format == CLI_JSON) {
-            write_json(&embed->output, chunk, i, embed->dim);
+            write_json(embed, chunk, i);
             continue;
         }
-        cli_output_floats(&embed->output, chunk->rows + i * embed->dim, embed->dim, " ");
+        write_values(embed, chunk, i, " ");
         fputc('\n', embed->output.stream);
     }
     if (fflush(embed->output.stream)) /* a reader of the pipe gets each chunk at once */
         return cli_output_check(&embed->output);
     return CLI_OK;
+}
+
+static bool has_ranges(const struct cli_args *args)
+{
+    return args->precision == GPUSERVE_PRECISION_INT8 ||
+           args->precision == GPUSERVE_PRECISION_UINT8;
+}
+
+/* Ranges of int8 and uint8: of --ranges, or of the built-in texts with the options of `job`. */
+static int set_ranges(struct embed *embed, gpuserve_model *model, const gpuserve_job *job,
+                      const struct cli_args *args)
+{
+    if (!has_ranges(args))
+        return CLI_OK;
+    return args->ranges ? cli_ranges_read(&embed->ranges, args->ranges, embed->dim)
+                        : cli_ranges_builtin(&embed->ranges, model, job, embed->dim);
 }
 
 static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_input *input,
@@ -90,25 +171,25 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     int result;
 
     pump.job.task = embed->sparse ? GPUSERVE_TASK_SPARSE : GPUSERVE_TASK_EMBED;
-    pump.job.dimensions = args->dimensions;
-    pump.job.normalize = args->normalize;
-    pump.job.truncation = args->truncate;
-    pump.job.prompt = args->prompt;
-    pump.job.prompt_name = args->prompt_name;
+    cli_vector_options(&pump.job, args);
     pump.row_floats = embed->dim;
+    if (set_ranges(embed, model, &pump.job, args) != CLI_OK)
+        return CLI_FAILED;
     pump.chunk_texts = args->batch;
     if (embed->sparse && !args->batch)
         pump.chunk_texts = SPARSE_TEXTS;
     pump.sink = write_chunk;
     pump.user = embed;
     cli_pump_from_input(&pump, input);
-    if (embed->format == CLI_NPY && cli_npy_begin(&embed->output, embed->dim) != CLI_OK)
+    if (embed->format == CLI_NPY &&
+        cli_npy_begin(&embed->output, npy_type(embed->precision), row_elements(embed)) != CLI_OK)
         return CLI_FAILED;
     cli_progress_begin(&embed->progress, "texts", args->quiet);
     result = cli_pump_run(&pump);
     cli_progress_end(&embed->progress);
     if (result == CLI_OK && embed->format == CLI_NPY)
-        result = cli_npy_end(&embed->output, pump.n_texts, embed->dim);
+        result = cli_npy_end(&embed->output, npy_type(embed->precision), pump.n_texts,
+                             row_elements(embed));
     if (result == CLI_OK)
         cli_pump_remarks(&pump, args);
     return result;
@@ -131,14 +212,21 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
 
 int cli_embed(const struct cli_args *args)
 {
-    struct embed embed = { .format = output_format(args), .sparse = args->sparse };
+    struct embed embed = { .format = output_format(args),
+                           .sparse = args->sparse,
+                           .precision = args->precision };
     gpuserve_model *model = NULL;
     struct cli_input input;
     int result;
 
-    if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize))
-        return cli_usage(
-            "--sparse writes JSON objects: --format, --dimensions and --normalize are not valid");
+    if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize ||
+                         args->precision || args->ranges))
+        return cli_usage("--sparse writes JSON objects: --format, --dimensions, --normalize, "
+                         "--precision and --ranges are not valid");
+    if (args->precision == GPUSERVE_PRECISION_FLOAT16 && embed.format != CLI_NPY)
+        return cli_usage("--precision float16 needs a .npy file: --format npy --output FILE");
+    if (args->ranges && !has_ranges(args))
+        return cli_usage("--ranges needs --precision int8 or uint8");
     result = cli_input_from(&input, args, false);
     if (result != CLI_OK)
         return result;
@@ -155,6 +243,8 @@ int cli_embed(const struct cli_args *args)
     cli_output_abandon(&embed.output);
     free(embed.indices);
     free(embed.values);
+    free(embed.ranges);
+    free(embed.made);
     gpuserve_model_close(&model);
     cli_input_close(&input);
     return result;

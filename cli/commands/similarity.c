@@ -118,11 +118,8 @@ static int compare(struct similarity *s, gpuserve_model *model, const struct cli
         return result;
     s->first = cli_alloc(s->dim, sizeof(*s->first));
     pump.job.task = GPUSERVE_TASK_EMBED;
+    cli_vector_options(&pump.job, args);
     pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
-    pump.job.dimensions = args->dimensions;
-    pump.job.truncation = args->truncate;
-    pump.job.prompt = args->prompt;
-    pump.job.prompt_name = args->prompt_name;
     pump.row_floats = s->dim;
     pump.chunk_texts = args->batch;
     cli_pump_from_input(&pump, s->input);

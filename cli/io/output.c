@@ -120,7 +120,7 @@ void cli_output_floats(struct cli_output *output, const float *values, size_t n,
 
 /* ---------------------------------------------------------------------------------------- .npy */
 
-static int npy_header(struct cli_output *output, size_t n, size_t dim)
+static int npy_header(struct cli_output *output, const char *type, size_t n, size_t columns)
 {
     char header[NPY_HEADER_BYTES + 1];
     const char magic[10] = { '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY_HEADER_BYTES - 10, 0 };
@@ -128,7 +128,8 @@ static int npy_header(struct cli_output *output, size_t n, size_t dim)
 
     memcpy(header, magic, sizeof(magic));
     size = snprintf(header + 10, sizeof(header) - 10,
-                    "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu), }", n, dim);
+                    "{'descr': '%s', 'fortran_order': False, 'shape': (%zu, %zu), }", type, n,
+                    columns);
     /* The format requires padding by spaces and a newline to a multiple of 64 bytes. */
     memset(header + 10 + size, ' ', NPY_HEADER_BYTES - 10 - (size_t)size);
     header[NPY_HEADER_BYTES - 1] = '\n';
@@ -137,7 +138,7 @@ static int npy_header(struct cli_output *output, size_t n, size_t dim)
     return CLI_OK;
 }
 
-int cli_npy_begin(struct cli_output *output, size_t dim)
+int cli_npy_begin(struct cli_output *output, const char *type, size_t columns)
 {
     if (!output->temporary) {
         cli_fail("%s: cannot write a .npy file to a stream: the row count is written last",
@@ -145,19 +146,19 @@ int cli_npy_begin(struct cli_output *output, size_t dim)
         cli_hint("set a file with --output");
         return CLI_FAILED;
     }
-    return npy_header(output, 0, dim);
+    return npy_header(output, type, 0, columns);
 }
 
-int cli_npy_rows(struct cli_output *output, const float *rows, size_t n, size_t dim)
+int cli_npy_rows(struct cli_output *output, const void *rows, size_t bytes)
 {
-    /* float32 in native byte order; all supported machines are little-endian */
-    fwrite(rows, sizeof(float), n * dim, output->stream);
+    /* native byte order: all supported machines are little-endian */
+    fwrite(rows, 1, bytes, output->stream);
     return cli_output_check(output);
 }
 
-int cli_npy_end(struct cli_output *output, size_t n, size_t dim)
+int cli_npy_end(struct cli_output *output, const char *type, size_t n, size_t columns)
 {
     if (fseek(output->stream, 0, SEEK_SET))
         return cli_fail("%s: %s", output->name, strerror(errno));
-    return npy_header(output, n, dim);
+    return npy_header(output, type, n, columns);
 }

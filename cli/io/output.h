@@ -32,11 +32,16 @@ int cli_output_check(const struct cli_output *output);
 void cli_output_floats(struct cli_output *output, const float *values, size_t n,
                        const char *separator);
 
-/* A .npy file of float32 rows (format 1.0). The header has fixed size for any row count; it is
- * rewritten at the end with the count. */
-int cli_npy_begin(struct cli_output *output, size_t dim);
-int cli_npy_rows(struct cli_output *output, const float *rows, size_t n, size_t dim);
-int cli_npy_end(struct cli_output *output, size_t n, size_t dim);
+/* A .npy file (format 1.0) of rows of one type, as numpy names it. The header has fixed size for
+ * any row count; it is rewritten at the end with the count. `columns` is in elements, `bytes` are
+ * of whole rows. */
+#define CLI_NPY_FLOAT32 "<f4"
+#define CLI_NPY_FLOAT16 "<f2"
+#define CLI_NPY_INT8 "|i1"
+#define CLI_NPY_UINT8 "|u1"
+int cli_npy_begin(struct cli_output *output, const char *type, size_t columns);
+int cli_npy_rows(struct cli_output *output, const void *rows, size_t bytes);
+int cli_npy_end(struct cli_output *output, const char *type, size_t n, size_t columns);
 
 /* `gpuserve classify` with a token classification model (named entities). */
 

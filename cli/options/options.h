@@ -25,7 +25,8 @@ enum {
     CMD_RERANK = 1 << 11,
     CMD_SERVE = 1 << 12,
     CMD_PROFILE = 1 << 13,
-    CMD_CONVERT = 1 << 14
+    CMD_CONVERT = 1 << 14,
+    CMD_CALIBRATE = 1 << 15
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -53,9 +54,9 @@ struct cli_args {
     const char *input, *text_column, *pair_column;
     uint32_t input_format, batch;
     /* run */
-    const char *prompt, *prompt_name;
+    const char *prompt, *prompt_name, *ranges;
     uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse,
-        aggregation; /* the last is stored plus 1 */
+        precision, aggregation; /* the last is stored plus 1 */
     struct cli_list ignored_labels;
     /* output */
     const char *output;
@@ -209,6 +210,7 @@ int cli_pull(const struct cli_args *args);
 int cli_completion(const struct cli_args *args);
 int cli_profile(const struct cli_args *args);
 int cli_convert(const struct cli_args *args);
+int cli_calibrate(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
 

@@ -5,10 +5,13 @@
 #include "cli/options/options.h"
 
 #define RUNS \
-    (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE)
+    (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE | \
+     CMD_CALIBRATE)
 #define OPENS (RUNS | CMD_TOKENIZE)
-#define READS (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK)
-#define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH)
+#define READS \
+    (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK | \
+     CMD_CALIBRATE)
+#define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH | CMD_CALIBRATE)
 
 static const struct cli_choice dtypes[] = { { "fp32", GPUSERVE_DTYPE_FLOAT32 },
                                             { "fp16", GPUSERVE_DTYPE_FLOAT16 },
@@ -49,6 +52,13 @@ static const struct cli_choice memory_policies[] = { { "refuse", GPUSERVE_MEMORY
 static const struct cli_choice formats[] = {
     { "json", CLI_JSON }, { "npy", CLI_NPY }, { "text", CLI_TEXT }, { 0 }
 };
+static const struct cli_choice precisions[] = { { "float32", GPUSERVE_PRECISION_FLOAT32 },
+                                                { "float16", GPUSERVE_PRECISION_FLOAT16 },
+                                                { "int8", GPUSERVE_PRECISION_INT8 },
+                                                { "uint8", GPUSERVE_PRECISION_UINT8 },
+                                                { "binary", GPUSERVE_PRECISION_BINARY },
+                                                { "ubinary", GPUSERVE_PRECISION_UBINARY },
+                                                { 0 } };
 static const struct cli_choice input_formats[] = {
     { "lines", CLI_INPUT_LINES }, { "jsonl", CLI_INPUT_JSONL }, { "csv", CLI_INPUT_CSV }, { 0 }
 };
@@ -127,9 +137,13 @@ const struct cli_option cli_options[] = {
     TEXT("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "prepend one of the model's prompts to every text, such as query"),
     COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N values of a vector, then normalize"),
-    FLAG("normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_YES, "normalize vectors to L2 norm 1, whatever the model's setting"),
-    FLAG("no-normalize", 0, CMD_EMBED, normalize, GPUSERVE_NORMALIZE_NO, "do not normalize vectors"),
-    CHOICE("truncate", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
+    CHOICE("precision", CMD_EMBED, precision, precisions,
+           "element type of the vectors (default float32); binary types have 8 dimensions per byte"),
+    TEXT("ranges", 0, CMD_EMBED, ranges, "FILE",
+         "ranges of int8 and uint8 vectors, a .npy file of `gpuserve calibrate` (default: ranges of built-in texts)"),
+    FLAG("normalize", 0, CMD_EMBED | CMD_CALIBRATE, normalize, GPUSERVE_NORMALIZE_YES, "normalize vectors to L2 norm 1, whatever the model's setting"),
+    FLAG("no-normalize", 0, CMD_EMBED | CMD_CALIBRATE, normalize, GPUSERVE_NORMALIZE_NO, "do not normalize vectors"),
+    CHOICE("truncate", CMD_EMBED | CMD_CALIBRATE | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
            "side on which texts over the token limit are cut; strict rejects them"),
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pairs, 1, "the input is pairs of texts"),
     FLAG("sparse", 0, CMD_EMBED, sparse, 1, "sparse vectors (SPLADE) instead of dense ones: the token ids with a weight above zero"),
@@ -140,7 +154,7 @@ const struct cli_option cli_options[] = {
     COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "output only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "omit special tokens ([CLS], [SEP] and similar)"),
     FLAG("spans", 0, CMD_TOKENIZE, spans, 1, "add the byte range of each token in its text"),
-    TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT | CMD_RERANK, output, "FILE",
+    TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT | CMD_RERANK | CMD_CALIBRATE, output, "FILE",
          "write to FILE, which is renamed into place when complete (default standard output)"),
     CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
            "output format (default: npy for a .npy file, text for .txt, else json)"),

@@ -22,10 +22,11 @@ from .context import Context
 from .devices import Device, devices, refresh, select, select_all
 from .errors import GpuserveError
 from .model import Model
+from .quantization import calibration_texts, quantize_embeddings, vector_ranges
 from .tokenizer import Encoding, Tokenizer
 
 __all__ = [
     "Compute", "Context", "Conversion", "Device", "Encoding", "GpuserveError", "Items", "Model", "Result",
-    "Sparse", "TokenLabels", "Tokenizer", "Tokens", "__version__", "convert", "devices", "errors", "refresh",
-    "select", "select_all", "top_k", "version",
+    "Sparse", "TokenLabels", "Tokenizer", "Tokens", "__version__", "calibration_texts", "convert", "devices",
+    "errors", "quantize_embeddings", "refresh", "select", "select_all", "top_k", "vector_ranges", "version",
 ]

@@ -135,13 +135,6 @@ def output(out: Optional[Floats], n: int, columns: int) -> Floats:
     return out
 
 
-def precision(vectors: Floats, precision: str) -> "NDArray[Any]":
-    if precision == "float32":
-        return vectors
-    packed = np.packbits(vectors > 0, axis=-1)
-    return packed if precision == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8)
-
-
 def converted(vectors: Any, alone: bool, to_numpy: bool, to_tensor: bool) -> Any:
     if to_tensor:
         import torch

@@ -39,6 +39,7 @@ from ._tokens import Tokens, decode, token_text, tokenize
 from ._values import number, text
 from .context import Context, private_or
 from .errors import BusyError, InvalidError, UnsupportedError
+from .quantization import PRECISIONS, calibration_texts, quantize_embeddings, vector_ranges
 
 #: Submissions of a long call in flight together: one is computed, the next one waits.
 IN_FLIGHT = 3
@@ -132,7 +133,7 @@ class Model(Handle):
                truncate_dim: Optional[int] = None, *, sentences: Union[str, Iterable[str], None] = None,
                truncation: str = "default", cache: str = "default", client: int = 0,
                expected_fingerprint: Optional[str] = None, out: Optional[Floats] = None,
-               return_items: bool = False, return_result: bool = False) -> Any:
+               ranges: Optional[Any] = None, return_items: bool = False, return_result: bool = False) -> Any:
         """Embed one text or many; the arguments are those of sentence-transformers.
 
         Args:
@@ -142,7 +143,11 @@ class Model(Handle):
                 default is best.
             show_progress_bar: on standard error.
             output_value: ``"token_embeddings"`` returns a list of [n_tokens, hidden] arrays.
-            precision: ``"float32"``, or ``"binary"`` / ``"ubinary"``: signs, eight per byte.
+            precision: ``"float32"``, ``"float16"``, ``"int8"``, ``"uint8"``, or ``"binary"`` /
+                ``"ubinary"``: signs, eight per byte. See :func:`gpuserve.quantize_embeddings`.
+            ranges: [2, dim], of :func:`gpuserve.vector_ranges`, for int8 and uint8. Default: those of
+                the library's calibration texts, computed once, so that vectors of several calls are
+                comparable (sentence-transformers takes those of the call's own vectors).
             convert_to_numpy: False returns a list of vectors instead of one array.
             convert_to_tensor: a torch tensor that shares its memory with the array.
             device: the model's device; another one is an error: open a model there.
@@ -177,9 +182,8 @@ class Model(Handle):
         if device is not None and device not in (self.device, self.device.split(":")[0]):
             raise InvalidError(f"this model is on {self.device}, not on {device}",
                                f'open another: Model(..., device="{device}")')
-        if precision not in ("float32", "binary", "ubinary"):
-            raise InvalidError(f'precision "{precision}" is unknown',
-                               "known are float32, binary and ubinary")
+        if precision not in PRECISIONS:
+            raise InvalidError(f'precision "{precision}" is unknown', "known are " + ", ".join(PRECISIONS))
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
@@ -200,9 +204,22 @@ class Model(Handle):
             view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
-        shaped = arguments.precision(made.output, precision)
+        shaped = made.output
+        if precision != "float32":
+            if ranges is None and precision in ("int8", "uint8"):
+                ranges = self._default_ranges(view, fields)
+            shaped = quantize_embeddings(shaped, precision, ranges=ranges)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
+
+    def _default_ranges(self, view: Any, fields: Dict[str, Any]) -> Floats:
+        """Ranges of the calibration texts for vectors of these dimensions and this normalization."""
+        form = {name: fields[name] for name in ("dimensions", "normalize")}
+        key = (view.fingerprint, *form.values())
+        if key not in self._ranges:
+            made = self._rows(view, calibration_texts(), _abi.TASK_EMBED, form["dimensions"] or view.dim, form)
+            self._ranges[key] = vector_ranges(made.output, margin=0.25)
+        return self._ranges[key]
 
     def encode_query(self, inputs: Union[str, Iterable[str], None] = None, **options: Any) -> Any:
         """:meth:`encode` with the model's prompt for queries, if it has one."""

@@ -17,7 +17,7 @@ MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
 TEXTS = os.path.join(ORACLE, "texts.jsonl")
 COMMANDS = ("embed", "classify", "similarity", "tokenize", "inspect", "devices", "doctor", "bench",
             "fit", "pull", "completion", "rerank", "serve",
-            "profile", "convert")
+            "profile", "convert", "calibrate")
 
 
 def reference(name, key):

@@ -73,7 +73,7 @@ class Inputs(Case):
         self.refused(ValueError, "text 1 has a lone surrogate at character 2", ["a", "ab\ud800"])
 
     def test_options_that_do_not_exist(self):
-        self.refused(ValueError, "known are float32, binary and ubinary", "a", precision="int3")
+        self.refused(ValueError, "known are float32, float16, int8, uint8, binary, ubinary", "a", precision="int3")
         self.refused(ValueError, "known are default, right", "a", truncation="middle")
         self.refused(ValueError, "1 to 128", "a", truncate_dim=129)
         self.refused(ValueError, "batch_size is 0", "a", batch_size=0)

@@ -76,9 +76,11 @@ EMBED_REPLY = record(("object", "data", "model", "usage"), object={"const": "lis
                          embedding={"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]})},
                      model={"type": "string"}, usage=USAGE)
 AT_LEAST_1 = {"type": "integer", "minimum": 1}
+VECTOR_TYPE = {"type": "string", "enum": ["float", "float32", "base64", "float16", "int8", "uint8", "binary", "ubinary"],
+               "description": "element type of the vectors; base64 is of the bytes, and float16 needs it"}
 COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": "string", "enum": [
     "search_query", "search_document", "classification", "clustering", "image"]},
-    embedding_types={"type": "array", "items": {"type": "string", "enum": ["float", "base64"]},
+    embedding_types={"type": "array", "items": {"type": "string", "enum": ["float", "int8", "uint8", "binary", "ubinary", "base64"]},
                      "description": "/v2/embed always keys the reply by type; /v1/embed does if this field is set"},
     truncate={"type": "string", "enum": ["NONE", "START", "END"]}, output_dimension=DIMENSIONS,
     max_tokens={**AT_LEAST_1, "description": "truncate each text at this number of tokens, including special tokens"})
@@ -109,8 +111,8 @@ STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": rec
 # (method, path, dialect, summary, request or None, reply: a schema, or a media type)
 ROWS = [
     ("POST", "/v1/embeddings", "openai", "Embed (OpenAI)", record(
-        ("input",), model=MODEL, input=ANY_INPUT, encoding_format={"type": "string", "enum": ["float", "base64"]},
-        dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
+        ("input",), model=MODEL, input=ANY_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
+        output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
         truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "truncate at this number of tokens, including special tokens; -1: the model's limit"},
         prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},

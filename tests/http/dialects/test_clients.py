@@ -227,8 +227,18 @@ class Cohere(Served):
         self.assertIn(NAME, str(caught.exception.body))
         with self.assertRaises(cohere.errors.BadRequestError) as caught:
             client.embed(model=NAME, texts=["a"], input_type="search_query",
-                         embedding_types=["int8"])
-        self.assertIn("int8", str(caught.exception.body))
+                         embedding_types=["int3"])
+        self.assertIn("int3", str(caught.exception.body))
+
+    def test_compact_types(self):
+        client = cohere.ClientV2(api_key="none", base_url=self.server.url)
+        got = client.embed(model=NAME, texts=TEXTS, input_type="search_document",
+                           embedding_types=["float", "int8", "uint8", "binary", "ubinary"]).embeddings
+        for row, vector in zip(got.float_, embed(TEXTS)):
+            self.assertVector(row, vector)
+        for precision in ("int8", "uint8", "binary", "ubinary"):
+            self.assertEqual(getattr(got, precision),
+                             [[int(value) for value in row] for row in embed(TEXTS, "--precision", precision)])
 
 
 class Ollama(Served):

@@ -182,12 +182,41 @@ class Members(Served):
         for same in ({"late_chunking": False}, {"output_dtype": "float"}, {"embed_dtype": "float32"}, {"endianness": "little"},
                      {"modality": "text"}, {"add_special_tokens": True}, {"user": "me"}, {"priority": 1}, {"output_dtype": None}):
             self.assertEqual(self.vector("a dog", **same), plain)
-        for name, value in (("late_chunking", True), ("output_dtype", "int8"), ("embed_dtype", "float16"), ("endianness", "big"),
-                            ("modality", "image"), ("add_special_tokens", False), ("embedding_type", "ubinary"),
+        for name, value in (("late_chunking", True), ("output_dtype", "int3"), ("embed_dtype", "bfloat16"), ("output_dtype", "base64"), ("endianness", "big"),
+                            ("modality", "image"), ("add_special_tokens", False), ("embedding_type", "hex"), ("encoding_format", "float16"),
                             ("messages", [{"role": "user", "content": "a"}]), ("instruction", "find"), ("truncation_side", "left"),
                             ("truncate", 1), ("task", 7)):
             error = self.refused(400, "`%s`" % name, "/v1/embeddings", {"input": "a", name: value})["error"]
             self.assertEqual(error["param"], name)
+
+
+class Compact(Served):
+    """Element types of Jina, Voyage, Mixedbread and vLLM on OpenAI's path; the program makes the same bytes."""
+
+    def asked(self, **fields):
+        reply = self.server.post("/v1/embeddings", {"input": "a dog", **fields}).json()
+        self.assertEqual(reply["usage"], {"prompt_tokens": 4, "total_tokens": 4})
+        return reply["data"][0]["embedding"]
+
+    def test_types_are_numbers_or_base64(self):
+        for precision, letter in (("int8", "b"), ("uint8", "B"), ("binary", "b"), ("ubinary", "B")):
+            want = [int(value) for value in embed(["a dog"], "--precision", precision)[0]]
+            for field in ("encoding_format", "embedding_type", "output_dtype", "embed_dtype"):
+                self.assertEqual(self.asked(**{field: precision}), want, (precision, field))
+            packed = base64.b64decode(self.asked(output_dtype=precision, encoding_format="base64"))
+            self.assertEqual(list(struct.unpack("%d%s" % (len(packed), letter), packed)), want)
+        halves = base64.b64decode(self.asked(embed_dtype="float16", encoding_format="base64"))
+        for got, value in zip(struct.unpack("<384e", halves), embed(["a dog"])[0]):
+            self.assertLess(abs(got - value), 1e-4)
+
+    def test_dimensions_have_ranges_of_their_own(self):
+        want = embed(["a dog"], "--precision", "int8", "--dimensions", "16")[0]
+        self.assertEqual(self.asked(dimensions=16, output_dtype="int8"), [int(value) for value in want])
+        self.assertNotEqual(self.asked(output_dtype="int8")[:16], self.asked(dimensions=16, output_dtype="int8"))
+
+    def test_two_types_are_refused(self):
+        self.refused(400, "but another field names another type", "/v1/embeddings",
+                     {"input": "a", "embedding_type": "binary", "output_dtype": "int8"})
 
 
 class Limits(Served):

@@ -82,7 +82,7 @@ ROWS = [
     *((path, "cohere", by("texts"),
        {"texts": [*ONLY_TEXTS[:4], *ONLY_TEXTS[6:]], "model": MODEL, "input_type": [*CHOICE, "image"],
         "truncate": CHOICE, "output_dimension": [*COUNT, 385],
-        "embedding_types": [7, True, "float", {}, ["int8"], [7], ["float", None]]})
+        "embedding_types": [7, True, "float", {}, ["int3"], [7], ["float", None]]})
       for path in ("/v1/embed", "/v2/embed")),
     # Ollama: an empty text is one there
     ("/api/embed", "kserve", by("input"),

@@ -18,7 +18,7 @@ def without(tensor, name):
 CASES = [
     # Cohere
     ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": "float"}, "is not a list"),
-    ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": ["int8"]}, 'type \\"int8\\"'),
+    ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": ["int3"]}, 'type \\"int3\\"'),
     ("/v2/embed", {"model": NAME, "texts": ["a"], "embedding_types": [1]}, "not supported"),
     ("/v2/embed", {"model": NAME, "texts": ["a"], "input_type": "image"}, "image input is not"),
     ("/v1/embed", {"model": NAME, "images": ["data:image/png;base64,"]}, "`images` is not supported"),

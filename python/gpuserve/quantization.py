@@ -1,0 +1,82 @@
+"""Compact vectors: float16, int8, uint8 and sign bits, as sentence-transformers makes them.
+
+    ranges = vector_ranges(model.encode(many_texts))
+    small = quantize_embeddings(model.encode(texts), "int8", ranges=ranges)
+"""
+
+from __future__ import annotations
+
+from itertools import count, takewhile
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi, _texts
+from ._arguments import named
+from ._calls import Floats
+from ._library import call, library
+from .errors import InvalidError
+
+PRECISIONS: Dict[str, int] = {
+    name: getattr(_abi, "PRECISION_" + name.upper())
+    for name in ("float32", "float16", "int8", "uint8", "binary", "ubinary")
+}
+TYPES: Dict[str, Any] = {"float32": np.float32, "float16": np.float16, "int8": np.int8,
+                         "uint8": np.uint8, "binary": np.int8, "ubinary": np.uint8}
+
+
+def _vectors(given: Any, name: str) -> Floats:
+    found: Floats = np.ascontiguousarray(given, dtype=np.float32)
+    if found.ndim != 2:
+        raise InvalidError(f"{name} has {found.ndim} dimensions, 2 are needed: [texts, values]")
+    return found
+
+
+def calibration_texts() -> List[str]:
+    """The library's built-in texts, for ranges where a caller has no texts of its own."""
+    made = (library().gpuserve_calibration_text(i) for i in count())
+    return [text.decode() for text in takewhile(lambda text: text is not None, made)]
+
+
+def vector_ranges(vectors: Any, margin: float = 0.0) -> Floats:
+    """The range of each dimension: [2, dim], the minima before the maxima.
+
+    Args:
+        vectors: [n, dim], finite, of at least 2 texts; some hundreds are better.
+        margin: widens each range by this share of its width at both ends, 0 to 1.
+    """
+    rows = _vectors(vectors, "vectors")
+    ranges: Floats = np.empty((2, rows.shape[1]), dtype=np.float32)
+    call(library().gpuserve_vector_ranges, _texts.address(rows), rows.shape[0], rows.shape[1], margin,
+         _texts.address(ranges))
+    return ranges
+
+
+def quantize_embeddings(embeddings: Any, precision: str, ranges: Optional[Any] = None,
+                        calibration_embeddings: Optional[Any] = None) -> "NDArray[Any]":
+    """Vectors in a smaller type; the arguments and the bits are those of sentence-transformers.
+
+    Args:
+        embeddings: [n, dim] float32.
+        precision: ``"float32"``, ``"float16"``, ``"int8"``, ``"uint8"``, ``"binary"`` or ``"ubinary"``
+            (eight dimensions per byte).
+        ranges: [2, dim] of :func:`vector_ranges`, for int8 and uint8. Vectors are comparable only if
+            the same ranges made them.
+        calibration_embeddings: vectors whose ranges are used if `ranges` is None. With neither, the
+            ranges are those of `embeddings`, of which at least 2 are needed.
+    """
+    kind = named(PRECISIONS, precision, "precision")
+    rows = _vectors(embeddings, "embeddings")
+    n, dim = rows.shape
+    limits: Optional[Floats] = None
+    if precision in ("int8", "uint8") and n:
+        limits = (_vectors(ranges, "ranges") if ranges is not None else
+                  vector_ranges(rows if calibration_embeddings is None else calibration_embeddings))
+        if limits.shape != (2, dim):
+            raise InvalidError(f"ranges has the shape {limits.shape}, (2, {dim}) is needed")
+    width: int = library().gpuserve_quantized_bytes(kind, dim)
+    made: "NDArray[np.uint8]" = np.empty((n, width), dtype=np.uint8)
+    call(library().gpuserve_quantize, _texts.address(rows), n, dim, kind,
+         None if limits is None else _texts.address(limits), _texts.address(made), made.nbytes)
+    return made.view(TYPES[precision])
