@@ -1,5 +1,7 @@
 /*
- * ollama.c - Ollama's /api/embed, /api/embeddings, /api/tags and /api/version.
+ * ollama.c - Ollama's /api/embed, /api/embeddings, /api/show, /api/ps, /api/tags, /api/version.
+ *
+ * /api/generate and /api/chat are refused as Ollama refuses them of an embedding model.
  *
  * A model name may end in ":latest", which is ignored. Of `options` only num_ctx affects an
  * embedding, as in Ollama; `keep_alive` has no effect.
@@ -12,18 +14,23 @@
 
 #include <string.h>
 
-static bool take_model(struct gsv_exchange *exchange)
+/* Holds the model that field `key` names, or the default one. */
+static bool take_model_of(struct gsv_exchange *exchange, const char *key)
 {
     static const char latest[] = ":latest";
     const size_t n = sizeof(latest) - 1;
     const char *name = NULL;
 
-    if (!gsv_member_text(exchange, exchange->json, "model", &name))
+    if (!gsv_member_text(exchange, exchange->json, key, &name))
         return false;
     if (name && strlen(name) > n && strcmp(name + strlen(name) - n, latest) == 0)
         name = gsv_keep_text(exchange, name, strlen(name) - n);
-    return exchange->status == 0 && gsv_request_model(exchange, name) &&
-           gsv_require_embedder(exchange);
+    return exchange->status == 0 && gsv_request_model(exchange, name);
+}
+
+static bool take_model(struct gsv_exchange *exchange)
+{
+    return take_model_of(exchange, "model") && gsv_require_embedder(exchange);
 }
 
 static void write_embeddings(struct gsv_exchange *exchange)
@@ -134,6 +141,84 @@ static void tags(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+static const char *fact(const struct gsv_served *served, const char *key)
+{
+    const char *text = json_string_value(json_object_get(served->facts, key));
+
+    return text ? text : "";
+}
+
+/* The `details` of a model, which clients print. */
+static void put_details(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    gsv_buffer_text(to,
+                    "\"details\":{\"parent_model\":\"\",\"format\":\"safetensors\",\"family\":");
+    gsv_put_text(to, fact(served, "model_type"));
+    gsv_buffer_text(to, ",\"families\":[");
+    gsv_put_text(to, fact(served, "model_type"));
+    gsv_buffer_text(to, "],\"parameter_size\":\"\",\"quantization_level\":");
+    gsv_put_text(to, served->dtype);
+    gsv_buffer_text(to, "}");
+}
+
+static void show(struct gsv_exchange *exchange)
+{
+    const struct gsv_served *served;
+    struct gsv_buffer *to = &exchange->reply;
+    const char *family;
+
+    /* `name` is the older field. */
+    if (!take_model_of(exchange, json_object_get(exchange->json, "model") ? "model" : "name"))
+        return;
+    served = exchange->served;
+    family = fact(served, "model_type");
+    gsv_buffer_text(to, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
+    put_details(to, served);
+    gsv_buffer_text(to, ",\"model_info\":{\"general.architecture\":");
+    gsv_put_text(to, family);
+    gsv_buffer_format(to, ",\"%.64s.context_length\":%zu,\"%.64s.embedding_length\":%zu},", family,
+                      served->max_tokens, family, served->can_embed ? served->dim : 0);
+    gsv_buffer_format(to, "\"capabilities\":[%s]}", served->can_embed ? "\"embedding\"" : "");
+    gsv_reply_json(exchange);
+}
+
+/* The models in memory. `expires_at` is far away: a model stays until it is unloaded. */
+static void running(struct gsv_exchange *exchange)
+{
+    struct gsv_models *models = &exchange->server->models;
+    struct gsv_buffer *to = &exchange->reply;
+    const char *comma = "";
+
+    gsv_buffer_text(to, "{\"models\":[");
+    for (size_t i = 0; i < models->n; i++) {
+        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
+
+        if (!served)
+            continue;
+        gsv_buffer_format(to, "%s{\"name\":", comma);
+        gsv_put_text(to, models->entries[i].name);
+        gsv_buffer_text(to, ",\"model\":");
+        gsv_put_text(to, models->entries[i].name);
+        gsv_buffer_text(to, ",\"digest\":");
+        gsv_put_text(to, served->space);
+        gsv_buffer_text(to, ",");
+        put_details(to, served);
+        gsv_buffer_text(to, ",\"expires_at\":\"9999-12-31T23:59:59Z\"}");
+        gsv_served_release(served);
+        comma = ",";
+    }
+    gsv_buffer_text(to, "]}");
+    gsv_reply_json(exchange);
+}
+
+static void generate(struct gsv_exchange *exchange)
+{
+    if (take_model_of(exchange, "model"))
+        gsv_refuse(exchange, GSV_P_INVALID, "model", "\"%s\" does not support %s",
+                   exchange->served->name,
+                   strcmp(exchange->path, "/api/chat") == 0 ? "chat" : "generate");
+}
+
 static void version(struct gsv_exchange *exchange)
 {
     gsv_buffer_format(&exchange->reply, "{\"version\":\"%s\"}", gpuserve_version());
@@ -143,6 +228,10 @@ static void version(struct gsv_exchange *exchange)
 const struct gsv_route gsv_ollama_routes[] = {
     { "POST", "/api/embed", GSV_KSERVE, GSV_JSON_BODY, embed },
     { "POST", "/api/embeddings", GSV_KSERVE, GSV_JSON_BODY, embed_one },
+    { "POST", "/api/show", GSV_KSERVE, GSV_JSON_BODY, show },
+    { "GET", "/api/ps", GSV_KSERVE, GSV_WITHOUT_BODY, running },
+    { "POST", "/api/generate", GSV_KSERVE, GSV_JSON_BODY, generate },
+    { "POST", "/api/chat", GSV_KSERVE, GSV_JSON_BODY, generate },
     { "GET", "/api/tags", GSV_KSERVE, GSV_WITHOUT_BODY, tags },
     { "GET", "/api/version", GSV_KSERVE, GSV_WITHOUT_BODY, version },
     { 0 },

@@ -1,6 +1,8 @@
 /*
  * openai.c - OpenAI's /v1/embeddings and /v1/models, compatible with the `openai` package.
  *
+ * The same is at /embeddings and /models (text-embeddings-inference, llama.cpp, infinity) and at
+ * Azure's path of a deployment, which names the model; its `api-version` has no effect.
  * The package requests base64 of little-endian float32 by default. Lists of token ids are used
  * unchanged. Other services use the same path. Their fields are supported where the library can do
  * the same, and rejected by name where they would change the result:
@@ -223,6 +225,13 @@ static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
     return true;
 }
 
+/* Azure's path names the model, which its clients may also send as `model`. */
+static bool take_model(struct gsv_exchange *exchange)
+{
+    return exchange->model_name ? gsv_request_model(exchange, exchange->model_name)
+                                : gsv_request_body_model(exchange);
+}
+
 static void embeddings(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
@@ -233,7 +242,7 @@ static void embeddings(struct gsv_exchange *exchange)
 
     exchange->state = wanted;
     job.task = GPUSERVE_TASK_EMBED;
-    if (!wanted || !gsv_request_body_model(exchange) || !check_form(exchange) ||
+    if (!wanted || !take_model(exchange) || !check_form(exchange) ||
         !read_encoding(exchange, wanted) || !gsv_require_embedder(exchange) ||
         !read_cut(exchange, &job, &cut) || !gsv_option_prompt(exchange, body, &job) ||
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
@@ -296,7 +305,10 @@ static void one_model(struct gsv_exchange *exchange)
 
 const struct gsv_route gsv_openai_routes[] = {
     { "POST", "/v1/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
+    { "POST", "/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
+    { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
     { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
+    { "GET", "/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
     { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY, one_model },
     { 0 },
 };

@@ -16,6 +16,7 @@
  */
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
+#include "lib/http/dialects/tei.h"
 #include "lib/http/inference/rerank.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
@@ -197,7 +198,7 @@ static void rerank_documents(struct gsv_exchange *exchange, struct rerank_rankin
     start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
 }
 
-static void rerank(struct gsv_exchange *exchange)
+void gsv_tei_rerank(struct gsv_exchange *exchange)
 {
     struct rerank_ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
 
@@ -211,10 +212,10 @@ static void rerank(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_rerank_routes[] = {
-    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, rerank },
-    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, rerank },
-    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, rerank },
-    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, rerank },
-    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, rerank },
+    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank },
     { 0 },
 };

@@ -1,5 +1,6 @@
 /*
- * tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, and the route table.
+ * tei.c - text-embeddings-inference: /embed, /embed_all, /embed_sparse, /invocations, and the route
+ * table.
  *
  * TEI's paths name no model. Here a body may have a field `model`; without it the default model
  * answers.
@@ -125,11 +126,32 @@ static void embed_sparse(struct gsv_exchange *exchange)
         gsv_call_start(exchange, &job, &inputs, write_sparse);
 }
 
+/* SageMaker's path: the request and the model select one of the others. */
+static void invoke(struct gsv_exchange *exchange)
+{
+    const struct gsv_served *served;
+
+    if (json_object_get(exchange->json, "query")) {
+        gsv_tei_rerank(exchange);
+        return;
+    }
+    if (!gsv_request_body_model(exchange))
+        return;
+    served = exchange->served;
+    if (served->n_labels > 0)
+        gsv_tei_predict(exchange);
+    else if (!served->can_embed && gpuserve_model_sparse_dim(served->model) > 0)
+        embed_sparse(exchange);
+    else
+        embed(exchange);
+}
+
 const struct gsv_route gsv_tei_routes[] = {
     { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
     { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
     { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
     { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, gsv_tei_predict },
+    { "POST", "/invocations", GSV_TEI, GSV_JSON_BODY, invoke },
     { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
     { 0 },
 };

@@ -9,6 +9,9 @@
 /* tei_info.c: GET /info */
 void gsv_tei_info(struct gsv_exchange *exchange);
 
+/* rerank.c: POST /rerank */
+void gsv_tei_rerank(struct gsv_exchange *exchange);
+
 /* tei_predict.c: POST /predict */
 void gsv_tei_predict(struct gsv_exchange *exchange);
 

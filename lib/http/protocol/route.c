@@ -12,9 +12,9 @@
 #include <string.h>
 
 static const struct gsv_route *const tables[] = {
-    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes,  gsv_tei_routes,
-    gsv_text_routes,   gsv_rerank_routes,    gsv_cohere_routes,  gsv_ollama_routes,
-    gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes, gsv_page_routes,
+    gsv_health_routes,  gsv_tfserving_routes, gsv_openai_routes, gsv_tei_routes,    gsv_text_routes,
+    gsv_rerank_routes,  gsv_cohere_routes,    gsv_ollama_routes, gsv_kserve_routes, gsv_hf_routes,
+    gsv_metrics_routes, gsv_page_routes,      gsv_vllm_routes,
 };
 
 struct route_span {

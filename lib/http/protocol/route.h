@@ -47,5 +47,6 @@ extern const struct gsv_route gsv_hf_routes[];
 extern const struct gsv_route gsv_kserve_routes[];
 extern const struct gsv_route gsv_metrics_routes[];
 extern const struct gsv_route gsv_tfserving_routes[];
+extern const struct gsv_route gsv_vllm_routes[];
 
 #endif

@@ -109,16 +109,29 @@ STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": rec
         **{name: DURATION for name in ("compute_input", "compute_infer", "compute_output")})})})
 
 # (method, path, dialect, summary, request or None, reply: a schema, or a media type)
+SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
-    ("POST", "/v1/embeddings", "openai", "Embed (OpenAI)", record(
+    *[("POST", path, "openai", summary, record(
         ("input",), model=MODEL, input=ANY_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
         output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
         truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "truncate at this number of tokens, including special tokens; -1: the model's limit"},
         prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},
-        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY),
-    ("GET", "/v1/models", "openai", "List models", None, record(("object", "data"), object={"const": "list"}, data={
-        "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})})),
+        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY)
+      for path, summary in (("/v1/embeddings", "Embed (OpenAI)"), ("/embeddings", "Alias of /v1/embeddings"),
+                            ("/openai/deployments/{model}/embeddings", "Embed (Azure OpenAI)"))],
+    *[("GET", path, "openai", summary, None, record(("object", "data"), object={"const": "list"}, data={
+        "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})}))
+      for path, summary in (("/v1/models", "List models"), ("/models", "Alias of /v1/models"))],
+    *[("POST", path, "openai", "Classify (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, activation=FLAG, use_activation=FLAG,
+       truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/classify", "/v1/classify")],
+    *[("POST", path, "openai", "Score pairs of texts (vLLM)", record((), model=MODEL, text_1={}, text_2={}, queries={}, documents={},
+       truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
+    ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, dimensions=DIMENSIONS,
+     encoding_format={"type": "string", "enum": ["float", "base64"]}, truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES),
+    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record(("content",), model=MODEL, content=ANY_INPUT,
+     embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
+     {"type": "array", "items": record(("index", "embedding"), index=COUNT, embedding=VECTORS)}),
     ("GET", "/v1/models/{model}", "openai", "Describe a model", None, record(
         ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
         token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
@@ -135,6 +148,7 @@ ROWS = [
     ("POST", "/predict", "tei", "Classify", record(("inputs",), model=MODEL, inputs={}, raw_scores=FLAG,
      truncate=TRUNCATE, truncation_direction=SIDE),
      {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
+    ("POST", "/invocations", "tei", "The task of the model (SageMaker)", record((), model=MODEL, inputs={}, query=TEXT, texts=TEXTS), {}),
     ("GET", "/info", "tei", "Describe the server and its model", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
     ("POST", "/rerank", "tei", "Rerank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
@@ -162,6 +176,11 @@ ROWS = [
     ("POST", "/api/embeddings", "kserve", "Embed one text without normalization (Ollama)", record(
         ("prompt",), model=MODEL, prompt=TEXT, options=OLLAMA_OPTIONS),
      record(("embedding",), embedding=NUMBERS)),
+    ("POST", "/api/show", "kserve", "Describe a model (Ollama)", record((), model=MODEL, name={"type": "string"}),
+     record(("details", "model_info", "capabilities"), details={"type": "object"}, model_info={"type": "object"}, capabilities={"type": "array"})),
+    ("GET", "/api/ps", "kserve", "List loaded models (Ollama)", None, record(("models",), models={"type": "array"})),
+    ("POST", "/api/generate", "kserve", "Refused: no model generates text (Ollama)", record((), model=MODEL), {}),
+    ("POST", "/api/chat", "kserve", "Refused: no model generates text (Ollama)", record((), model=MODEL), {}),
     ("GET", "/api/tags", "kserve", "List models (Ollama)", None, record(("models",), models={"type": "array"})),
     ("GET", "/api/version", "kserve", "Server version (Ollama)", None, record(("version",), version={"type": "string"})),
     ("POST", "/", "tei", "Any task of the Hugging Face InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), {}),

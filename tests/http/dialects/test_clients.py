@@ -242,6 +242,19 @@ class Cohere(Served):
 
 
 class Ollama(Served):
+    def test_show_ps_and_generate(self):
+        client = ollama.Client(host=self.server.url)
+        shown = client.show(NAME)
+        self.assertEqual(shown.capabilities, ["embedding"])
+        self.assertEqual(shown.modelinfo["bert.embedding_length"], 384)
+        self.assertEqual(shown.details.family, "bert")
+        self.assertEqual([one.name for one in client.ps().models], [NAME])
+        for call in (client.generate, client.chat):
+            with self.assertRaises(ollama.ResponseError) as caught:
+                call(model=NAME)
+            self.assertIn("does not support " + call.__name__, caught.exception.error)
+            self.assertEqual(caught.exception.status_code, 400)
+
     def test_embed(self):
         client = ollama.Client(host=self.server.url)
         got = client.embed(model=NAME, input=TEXTS)

@@ -50,6 +50,13 @@ class OpenAI(Served):
             self.assertVector(reply.data[0].embedding, want)
             self.assertEqual(reply.usage.prompt_tokens, 4)
 
+    def test_azure(self):
+        azure = openai.AzureOpenAI(azure_endpoint=self.server.url, api_key="none", api_version="2024-10-21", max_retries=0)
+        reply = azure.embeddings.create(model=NAME, input="a dog")
+        self.assertVector(reply.data[0].embedding, embed(["a dog"])[0])
+        with self.assertRaises(openai.NotFoundError):
+            azure.embeddings.create(model="other", input="a dog")
+
     def test_models(self):
         self.assertEqual([one.id for one in self.client.models.list()],
                          [NAME, "text-embedding-3-small"])
