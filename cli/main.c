@@ -11,37 +11,37 @@
 #include <string.h>
 
 const struct cli_command cli_commands[] = {
-    { "embed", cli_embed, "embed -m MODEL [OPTION...] [TEXT...]", "compute embeddings of texts",
+    { "embed", cli_embed, true, "embed MODEL [OPTION...] [TEXT...]", "compute embeddings of texts",
       "Reads texts from the arguments, --input, or standard input, one per line. Each text gives\n"
       "one JSON object with its `embedding`, or one row of a .npy file (float32, C order).\n\n"
-      "  gpuserve embed -m MODEL \"a text\" \"another\"\n"
-      "  gpuserve embed -m MODEL --input texts.jsonl --output vectors.npy\n"
-      "  head texts.txt | gpuserve embed -m MODEL --format text\n" },
-    { "classify", cli_classify, "classify -m MODEL [--head FILE] [OPTION...] [TEXT...]",
+      "  gpuserve embed MODEL \"a text\" \"another\"\n"
+      "  gpuserve embed MODEL --input texts.jsonl --output vectors.npy\n"
+      "  head texts.txt | gpuserve embed MODEL --format text\n" },
+    { "classify", cli_classify, true, "classify MODEL [--head FILE] [OPTION...] [TEXT...]",
       "compute labels with scores of texts",
       "Each text gives one JSON object: the best `label`, its `score`, and `scores` of all "
       "labels.\n"
       "The classifier is part of the model, or --head names one over its embeddings. For a text\n"
       "pair model (a reranker) the input is objects with `text` and `pair`. For a token\n"
       "classification model the object has the `entities` of the text.\n\n"
-      "  gpuserve classify -m MODEL --head sentiment.safetensors \"a fine film\"\n"
-      "  gpuserve classify -m MODEL --input reviews.csv --text-column review --top 3\n" },
-    { "similarity", cli_similarity, "similarity -m MODEL [OPTION...] [TEXT...]",
+      "  gpuserve classify MODEL --head sentiment.safetensors \"a fine film\"\n"
+      "  gpuserve classify MODEL --input reviews.csv --text-column review --top 3\n" },
+    { "similarity", cli_similarity, true, "similarity MODEL [OPTION...] [TEXT...]",
       "compute the similarity of texts",
       "Cosine similarity matrix of all texts: one JSON object per text, with its row of the\n"
       "matrix. With --pairs: the similarity of `text` and `pair` in each input object.\n\n"
-      "  gpuserve similarity -m MODEL \"a cat\" \"a kitten\" \"a bill\"\n"
-      "  gpuserve similarity -m MODEL --pairs --input pairs.jsonl\n" },
-    { "tokenize", cli_tokenize, "tokenize -m MODEL [OPTION...] [TEXT...]",
+      "  gpuserve similarity MODEL \"a cat\" \"a kitten\" \"a bill\"\n"
+      "  gpuserve similarity MODEL --pairs --input pairs.jsonl\n" },
+    { "tokenize", cli_tokenize, true, "tokenize MODEL [OPTION...] [TEXT...]",
       "convert texts to token ids",
       "Each text gives one JSON object with its `ids`. Only --max-tokens cuts texts. MODEL may be "
       "a\n"
       "directory that has only tokenizer files: weights and config.json are not read. With "
       "--pairs\n"
       "the input is objects with `text` and `pair`, and `type_ids` are added.\n\n"
-      "  gpuserve tokenize -m MODEL \"a text\"\n"
-      "  gpuserve tokenize -m MODEL --no-special --input texts.txt\n" },
-    { "inspect", cli_inspect, "inspect MODEL [OPTION...]",
+      "  gpuserve tokenize MODEL \"a text\"\n"
+      "  gpuserve tokenize MODEL --no-special --input texts.txt\n" },
+    { "inspect", cli_inspect, true, "inspect MODEL [OPTION...]",
       "show a model's properties and memory footprint",
       "Reads only configuration and file headers; does not load the model. Options such as\n"
       "--head, --dtype and --max-tokens change only its `footprint`.\n"
@@ -51,62 +51,64 @@ const struct cli_command cli_commands[] = {
       "  gpuserve inspect MODEL\n"
       "  gpuserve inspect MODEL --dtype int8\n"
       "  gpuserve inspect MODEL --device cuda:0 --dtype fp16 --json\n" },
-    { "devices", cli_devices, "devices [OPTION...]", "list the usable devices",
+    { "devices", cli_devices, false, "devices [OPTION...]", "list the usable devices",
       "Lists the values of --device, with memory, load, temperature, power and processes, and "
       "the\nchoice of `auto` with its reason; also GPUs that CUDA does not show, and what hides "
       "them.\n\n"
       "  gpuserve devices --json\n"
       "  gpuserve devices --watch --interval 1\n"
       "  gpuserve devices --select auto:order=memory,limit=2,max_load=0.2\n" },
-    { "doctor", cli_doctor, "doctor [OPTION...]",
+    { "doctor", cli_doctor, false, "doctor [OPTION...]",
       "diagnose this machine: what works, what does not and why",
       "Attach its output to a bug report.\n\n"
       "  gpuserve doctor\n" },
-    { "bench", cli_bench, "bench -m MODEL [OPTION...]",
+    { "bench", cli_bench, true, "bench MODEL [OPTION...]",
       "measure the speed of a model on this machine",
       "W1-N is a single text of N tokens (latency). W2 is 2,000 texts of log-normal lengths, 40\n"
       "tokens on average and 256 at most; W3 is 32 texts of 256 tokens (throughput). With --input\n"
       "the benchmark uses the texts of a file instead, up to 20,000.\n\n"
-      "  gpuserve bench -m MODEL --threads 2\n"
-      "  gpuserve bench -m MODEL --dtype int8 --workload W1-8,W2 --json\n" },
-    { "fit", cli_fit, "fit -m MODEL --train FILE --output HEAD.safetensors [OPTION...]",
+      "  gpuserve bench MODEL --threads 2\n"
+      "  gpuserve bench MODEL --dtype int8 --workload W1-8,W2 --json\n" },
+    { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "train a classifier head on labelled texts",
       "Logistic regression on the embeddings of the texts; the encoder is not changed. The head\n"
       "is a small file for `gpuserve classify --head`.\n\n"
-      "  gpuserve fit -m MODEL --train train.csv --test test.csv -o head.safetensors\n"
-      "  gpuserve fit -m MODEL --train all.jsonl --split 0.2 --label-name 1=spam -o "
+      "  gpuserve fit MODEL --train train.csv --test test.csv -o head.safetensors\n"
+      "  gpuserve fit MODEL --train all.jsonl --split 0.2 --label-name 1=spam -o "
       "spam.safetensors\n" },
-    { "pull", cli_pull, "pull NAME [OPTION...]", "download a model from the Hugging Face hub",
+    { "pull", cli_pull, false, "pull NAME [OPTION...]",
+      "download a model from the Hugging Face hub",
       "Downloads to the standard Hugging Face cache, which other programs share; only the files\n"
       "that gpuserve reads. An interrupted download resumes where it stopped. Environment:\n"
       "HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, https_proxy, "
       "CURL_CA_BUNDLE.\n\n"
       "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
       "  gpuserve pull intfloat/e5-small-v2 --revision main\n" },
-    { "completion", cli_completion, "completion bash|zsh|fish", "print a shell completion script",
-      "  source <(gpuserve completion bash)\n" },
-    { "rerank", cli_rerank, "rerank -m MODEL [OPTION...] QUERY [DOCUMENT...]",
+    { "completion", cli_completion, false, "completion bash|zsh|fish",
+      "print a shell completion script", "  source <(gpuserve completion bash)\n" },
+    { "rerank", cli_rerank, true, "rerank MODEL [OPTION...] QUERY [DOCUMENT...]",
       "sort documents by relevance to a query",
       "Best first, one JSON object per document: its `index`, `score` and `text`. Documents are\n"
       "the arguments after the query, or come from --input or standard input. A cross-encoder (a\n"
       "classifier with one label) scores pairs from 0 to 1; any other model gives the cosine of\n"
       "the embeddings, with the model's prompts for queries and documents if it has them.\n\n"
-      "  gpuserve rerank -m MODEL \"what do cats eat\" \"cats eat mice\" \"the price of oil\"\n"
-      "  gpuserve rerank -m MODEL \"a query\" --input passages.txt --top 5 --format text\n" },
-    { "serve", cli_serve, "serve MODEL [MODEL...] [OPTION...]", "serve models over HTTP",
+      "  gpuserve rerank MODEL \"what do cats eat\" \"cats eat mice\" \"the price of oil\"\n"
+      "  gpuserve rerank MODEL \"a query\" --input passages.txt --top 5 --format text\n" },
+    { "serve", cli_serve, false, "serve MODEL [MODEL...] [OPTION...]", "serve models over HTTP",
       "Serves the APIs of OpenAI, text-embeddings-inference and others on one port. The first\n"
       "model serves requests that name no model; NAME=MODEL sets the name of a model. The server\n"
       "prints its address when it is ready. On SIGTERM it completes the accepted requests and\n"
       "exits.\n\n"
       "  gpuserve serve sentence-transformers/all-MiniLM-L6-v2\n"
       "  gpuserve serve minilm=./all-MiniLM-L6-v2 --port 8080 --alias text-embedding-3-small\n" },
-    { "profile", cli_profile, "profile MODEL [OPTION...]", "measure where a model spends its time",
+    { "profile", cli_profile, true, "profile MODEL [OPTION...]",
+      "measure where a model spends its time",
       "Runs one batch repeatedly and reports microseconds by stage and layer, the rate of each\n"
       "matrix product and its ratio to the best rate of square products, and memory by\n"
       "purpose.\n\n"
       "  gpuserve profile MODEL\n"
       "  gpuserve profile MODEL --text-tokens 32 --texts 16 --trace trace.json\n" },
-    { "convert", cli_convert, "convert MODEL OUTPUT --dtype TYPE [OPTION...]",
+    { "convert", cli_convert, false, "convert MODEL OUTPUT --dtype TYPE [OPTION...]",
       "write a model with weights of another type",
       "Writes an ordinary Hugging Face directory: configuration, tokenizer and modules are "
       "copied,\n"
@@ -118,13 +120,13 @@ const struct cli_command cli_commands[] = {
       "complete. int8 weights are a quarter of the size; only gpuserve reads them.\n\n"
       "  gpuserve convert all-MiniLM-L6-v2 minilm-f16 --dtype float16\n"
       "  gpuserve convert BAAI/bge-base-en-v1.5 bge-int8 --dtype int8 --json\n" },
-    { "calibrate", cli_calibrate, "calibrate -m MODEL --output FILE [OPTION...] [TEXT...]",
+    { "calibrate", cli_calibrate, true, "calibrate MODEL --output FILE [OPTION...] [TEXT...]",
       "measure the ranges of vectors for int8",
       "Embeds texts and writes the minimum and the maximum of each dimension, a .npy file of two\n"
       "rows, for `embed --precision int8 --ranges FILE`. Vectors are comparable only if the same\n"
       "ranges made them: use texts like those to be searched, some hundreds or more.\n\n"
-      "  gpuserve calibrate -m MODEL --input texts.jsonl --output ranges.npy\n"
-      "  gpuserve embed -m MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
+      "  gpuserve calibrate MODEL --input texts.jsonl --output ranges.npy\n"
+      "  gpuserve embed MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);
@@ -172,7 +174,11 @@ int main(int argc, char **argv)
     cli_signals_init();
     if (argc < 2) {
         cli_usage("the command is missing");
-        cli_hint("`gpuserve --help` lists them");
+        cli_hint("for example:\n"
+                 "  gpuserve embed sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n"
+                 "  gpuserve serve sentence-transformers/all-MiniLM-L6-v2 --port 8080\n"
+                 "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
+                 "`gpuserve --help` lists the commands");
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {

@@ -87,7 +87,12 @@ int cli_model_open(gpuserve_model **model, const struct cli_args *args)
         return CLI_FAILED;
     status = gpuserve_model_open(model, context, args->model, &options, &error);
     gpuserve_context_unref(&context); /* the model holds a reference */
-    return status == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
+    if (status == GPUSERVE_OK)
+        return CLI_OK;
+    cli_fail_with(&error, NULL);
+    if (args->model_is_argument)
+        cli_hint("without --model the first argument is the model");
+    return CLI_FAILED;
 }
 
 char *cli_text_of(cli_text_call call, void *of, const char *name)

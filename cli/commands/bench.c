@@ -293,9 +293,8 @@ int cli_bench(const struct cli_args *args)
     int result;
 
     if (args->n_rest) {
-        cli_usage("bench does not accept arguments");
-        cli_hint(
-            "set the model with --model; --input sets the texts, otherwise bench generates them");
+        cli_usage("bench does not accept texts as arguments");
+        cli_hint("--input sets the texts, otherwise bench generates them");
         return CLI_USAGE;
     }
     results = json_object();

@@ -26,7 +26,7 @@ struct fit {
 static int check_usage(const struct cli_args *args)
 {
     if (!args->model || !args->train || !args->output) {
-        cli_usage("fit needs --model, --train and --output");
+        cli_usage("fit needs a model, --train and --output");
         cli_hint("`gpuserve fit --help` has examples");
         return CLI_USAGE;
     }

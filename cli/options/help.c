@@ -65,7 +65,7 @@ static void help_program(void)
     puts(
         "\n`gpuserve COMMAND --help` describes a command; `man gpuserve` is the full reference.\n\n"
         "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
-        "  gpuserve embed -m sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
+        "  gpuserve embed sentence-transformers/all-MiniLM-L6-v2 \"a text\" \"another\"\n\n"
         "Exit status: 0 success, 1 failure, 2 usage error.");
 }
 

@@ -320,5 +320,10 @@ int cli_parse(struct cli_args *args, const struct cli_command *command, int argc
         return cli_usage("--prompt and --prompt-name exclude each other");
     args->rest = (const char *const *)argv;
     args->n_rest = (size_t)n_rest;
+    if (command->takes_model && !args->model && args->n_rest > 0) {
+        args->model = *args->rest++;
+        args->n_rest--;
+        args->model_is_argument = true;
+    }
     return CLI_OK;
 }

@@ -101,11 +101,13 @@ struct cli_args {
     /* positional arguments */
     const char *const *rest;
     size_t n_rest;
+    bool model_is_argument; /* `model` was the first of them */
 };
 
 struct cli_command {
     const char *name;
     int (*run)(const struct cli_args *args);
+    bool takes_model;    /* without --model the first argument is the model */
     const char *usage;   /* "embed --model MODEL [TEXT...]" */
     const char *summary; /* one line */
     const char *about;   /* description with examples */

@@ -260,7 +260,7 @@ class Faults(Case):
                 (("qwertyuiop",), "gpuserve --help"),
                 (("embed", "--modle", "x"), "did you mean --model?"),
                 (("embed", "--zzzzzzzzz"), "embed --help"), (("embed", "-Z"), "no option -Z"),
-                (("embed", "-m"), "needs a value"), (("embed", "x"), "the model is missing"),
+                (("embed", "-m"), "needs a value"), (("embed",), "the model is missing"),
                 (("embed", "--quiet=1"), "does not accept a value"),
                 (("embed", "--dtype", "fp8"), "fp32, fp16, bf16, tf32, int8"),
                 (("embed", "--threads", "two"), "not a number"),
@@ -271,6 +271,16 @@ class Faults(Case):
                 (("completion", "tcsh"), "bash, zsh or fish"),
                 (("classify", "-m", "m", "--pairs", "x"), "pairs")):
             self.fails(2, message, *arguments)
+
+    def test_the_first_argument_is_the_model(self):
+        """As with --model, of every command that opens one model."""
+        name = model(MINILM)
+        for command, *texts in (("embed", "a"), ("tokenize", "a"), ("similarity", "a", "b"), ("rerank", "a", "b", "c"),
+                                ("classify", "--head", os.path.join(ROOT, "share/heads/sentiment.safetensors"), "a")):
+            self.assertEqual(self.works(command, name, *texts).out, self.works(command, "-m", name, *texts).out)
+        self.assertIn("384", self.works("inspect", name).out)
+        self.assertIn("first argument is the model", self.fails(1, "a text", "embed", "a text").err)
+        self.assertIn("gpuserve embed sentence-transformers/", self.fails(2, "the command is missing").err)
 
     def test_full_disk(self):
         with open("/dev/full", "wb") as full:
@@ -656,7 +666,7 @@ class Facts(Case):
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
-        self.fails(2, "set the model with --model", "bench", model(MINILM))
+        self.fails(2, "bench does not accept texts", "bench", model(MINILM), "a text")
 
     def test_memory_budget(self):
         needed = json.loads(self.works("inspect", model(MINILM), "--json").out)["footprint"]
