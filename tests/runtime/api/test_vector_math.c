@@ -1,5 +1,6 @@
 /*
- * test_vector_math.c - gpuserve_dot and gpuserve_top_k against a plain sort; the library's names.
+ * test_vector_math.c - gpuserve_dot and gpuserve_top_k against a plain sort; compact vectors; the
+ * library's names.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -119,4 +120,78 @@ Test(version, names_are_told)
     cr_expect_str_eq(gpuserve_status_name((gpuserve_status)-1), "unknown status");
     for (int i = 0; i <= GPUSERVE_E_MISMATCH; i++)
         cr_expect_neq(strncmp(gpuserve_status_name((gpuserve_status)i), "unknown", 7), 0);
+}
+
+/* Buffers of exactly their size, so that a sanitizer sees a byte too many. The bits of real vectors
+ * are in tests/python/test_quantization.py. */
+Test(compact, every_precision_fills_exactly_its_bytes)
+{
+    for (uint32_t precision = 0; precision <= GPUSERVE_PRECISION_UBINARY; precision++) {
+        for (size_t dim = 1; dim <= 33; dim++) {
+            const size_t bytes = gpuserve_quantized_bytes(precision, dim);
+            float *vectors = malloc(2 * dim * sizeof(float));
+            float *ranges = malloc(2 * dim * sizeof(float));
+            uint8_t *made = malloc(2 * bytes);
+            uint32_t state = 7;
+
+            for (size_t i = 0; i < 2 * dim; i++)
+                vectors[i] = next_float(&state);
+            cr_expect_eq(gpuserve_vector_ranges(vectors, 2, dim, 0.0f, ranges, NULL), GPUSERVE_OK);
+            cr_expect_eq(
+                gpuserve_quantize(vectors, 2, dim, precision, ranges, made, 2 * bytes, NULL),
+                GPUSERVE_OK);
+            cr_expect_eq(
+                gpuserve_quantize(vectors, 2, dim, precision, ranges, made, 2 * bytes - 1, NULL),
+                GPUSERVE_E_TOO_LARGE);
+            free(vectors);
+            free(ranges);
+            free(made);
+        }
+    }
+}
+
+Test(compact, values_and_bits)
+{
+    const float vectors[9] = { -1, 0, 0.5f, 1, 2, -0.0f, 1e-30f, (float)NAN, 3 };
+    const float ranges[18] = { 0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 3 };
+    uint8_t made[9];
+
+    cr_expect_eq(gpuserve_quantize(vectors, 1, 9, GPUSERVE_PRECISION_UBINARY, NULL, made, 2, NULL),
+                 GPUSERVE_OK);
+    cr_expect(made[0] == 0x3A && made[1] == 0x80);
+    cr_expect_eq(gpuserve_quantize(vectors, 1, 9, GPUSERVE_PRECISION_UINT8, ranges, made, 9, NULL),
+                 GPUSERVE_OK);
+    cr_expect(made[0] == 0 && made[2] == 127 && made[3] >= 254 && made[4] == 255 && made[7] == 0 &&
+              made[8] == 0);
+}
+
+Test(compact, bad_arguments_are_named)
+{
+    const float vectors[4] = { 1, 2, 3, (float)INFINITY }, ranges[4] = { 0, 1, 1, 0 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float made_ranges[4];
+    uint8_t made[4];
+
+    cr_expect_eq(gpuserve_quantize(vectors, 1, 2, 6, NULL, made, 4, &error), GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "precision 6"), "%s", error.message);
+    cr_expect_eq(gpuserve_quantize(vectors, 1, 2, GPUSERVE_PRECISION_INT8, NULL, made, 4, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_quantize(vectors, 1, 2, GPUSERVE_PRECISION_INT8, ranges, made, 4, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "dimension 1"), "%s", error.message);
+    cr_expect_eq(
+        gpuserve_quantize(vectors, SIZE_MAX, 2, GPUSERVE_PRECISION_FLOAT16, NULL, made, 4, &error),
+        GPUSERVE_E_TOO_LARGE);
+    cr_expect_eq(gpuserve_vector_ranges(vectors, 2, 2, 0.0f, made_ranges, &error),
+                 GPUSERVE_E_NUMERIC);
+    cr_expect(strstr(error.message, "vector 1") && strstr(error.message, "dimension 1"), "%s",
+              error.message);
+    cr_expect_eq(gpuserve_vector_ranges(vectors, 1, 2, 0.0f, made_ranges, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_vector_ranges(vectors, 2, 1, 2.0f, made_ranges, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_quantize(NULL, 1, 2, 0, NULL, made, 4, &error), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_quantize(NULL, 0, 2, 0, NULL, NULL, 0, &error), GPUSERVE_OK);
+    cr_expect_null(gpuserve_calibration_text(1u << 20));
+    cr_expect(strlen(gpuserve_calibration_text(0)) > 0);
 }
