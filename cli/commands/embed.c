@@ -19,6 +19,7 @@ struct embed {
     struct cli_output output;
     struct cli_progress progress;
     uint32_t format;
+    const char *separator;
     size_t dim;
     bool sparse;
     uint32_t precision;
@@ -37,7 +38,34 @@ static uint32_t output_format(const struct cli_args *args)
         return args->format;
     if (dot && strcmp(dot, ".npy") == 0)
         return CLI_NPY;
-    return dot && strcmp(dot, ".txt") == 0 ? CLI_TEXT : CLI_JSON;
+    return dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".tsv") == 0 || strcmp(dot, ".csv") == 0)
+               ? CLI_TEXT
+               : CLI_JSON;
+}
+
+/* Between the values of CLI_TEXT. */
+static const char *separator_of(const struct cli_args *args)
+{
+    const char *dot = args->output ? strrchr(args->output, '.') : NULL;
+
+    if (dot && strcmp(dot, ".tsv") == 0)
+        return "\t";
+    return dot && strcmp(dot, ".csv") == 0 ? "," : " ";
+}
+
+/* False: the name promises a format that embed does not write. */
+static bool suffix_is_true(const struct cli_args *args)
+{
+    static const char *const others[] = {
+        ".parquet", ".arrow", ".feather", ".h5",   ".hdf5",
+        ".npz",     ".pkl",   ".pt",      ".xlsx", ".safetensors"
+    };
+    const char *dot = args->output ? strrchr(args->output, '.') : NULL;
+
+    for (size_t i = 0; dot && !args->format && i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(dot, others[i]) == 0)
+            return false;
+    return true;
 }
 
 static const char *npy_type(uint32_t precision)
@@ -140,7 +168,7 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
             write_json(embed, chunk, i);
             continue;
         }
-        write_values(embed, chunk, i, " ");
+        write_values(embed, chunk, i, embed->separator);
         fputc('\n', embed->output.stream);
     }
     if (fflush(embed->output.stream)) /* a reader of the pipe gets each chunk at once */
@@ -213,6 +241,7 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
 int cli_embed(const struct cli_args *args)
 {
     struct embed embed = { .format = output_format(args),
+                           .separator = separator_of(args),
                            .sparse = args->sparse,
                            .precision = args->precision };
     gpuserve_model *model = NULL;
@@ -225,6 +254,10 @@ int cli_embed(const struct cli_args *args)
                          "--precision and --ranges are not valid");
     if (args->precision == GPUSERVE_PRECISION_FLOAT16 && embed.format != CLI_NPY)
         return cli_usage("--precision float16 needs a .npy file: --format npy --output FILE");
+    if (!suffix_is_true(args))
+        return cli_usage("--output %s: embed writes .npy, .txt, .tsv, .csv, .json and .jsonl; "
+                         "--format sets the format for another name",
+                         args->output);
     if (args->ranges && !has_ranges(args))
         return cli_usage("--ranges needs --precision int8 or uint8");
     result = cli_input_from(&input, args, false);

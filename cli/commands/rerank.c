@@ -50,7 +50,11 @@ static int read_documents(struct documents *d, const struct cli_args *args)
     while ((found = cli_input_next(&input, &record)) > 0 && result == CLI_OK)
         result = add_document(d, &record);
     cli_input_close(&input);
-    return found < 0 ? CLI_FAILED : result;
+    if (found < 0 || result != CLI_OK)
+        return CLI_FAILED;
+    return d->n > 0 ? CLI_OK
+                    : cli_fail("no documents: give them after the query, with --input FILE or on "
+                               "standard input");
 }
 
 static void free_documents(struct documents *d)

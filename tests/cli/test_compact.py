@@ -55,6 +55,17 @@ class Compact(Case):
         self.assertEqual([[int(value) for value in line.split()] for line in text.splitlines()],
                          self.embedded("--precision", "binary"))
 
+    def test_suffixes(self):
+        """The name of the output means what it says."""
+        want = self.embedded("--precision", "binary")
+        for suffix, separator in ((".tsv", "\t"), (".csv", ","), (".txt", " ")):
+            path = self.path("vectors" + suffix)
+            self.works("embed", "-m", model(MINILM), "--precision", "binary", "-o", path, *TEXTS)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual([[int(value) for value in line.split(separator)] for line in file], want)
+        self.fails(2, ".parquet: embed writes", "embed", "-m", model(MINILM), "-o", self.path("x.parquet"), "a")
+        self.works("embed", "-m", model(MINILM), "-o", self.path("x.parquet"), "--format", "json", "a")
+
     def test_dimensions(self):
         self.assertEqual({len(row) for row in self.embedded("--precision", "ubinary", "--dimensions", "19")}, {3})
         path = self.path("ranges.npy")
