@@ -157,7 +157,7 @@ const struct cli_option cli_options[] = {
     TEXT("output", 'o', CMD_EMBED | CMD_CLASSIFY | CMD_TOKENIZE | CMD_SIMILARITY | CMD_FIT | CMD_RERANK | CMD_CALIBRATE, output, "FILE",
          "write to FILE, which is renamed into place when complete (default standard output)"),
     CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
-           "output format (default: npy for a .npy file, text for .txt, else json)"),
+           "output format (default: npy for a .npy file, text for .txt, .tsv and .csv, else json)"),
     FLAG("json", 0, CMD_CONVERT | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE, json, 1, "output a JSON object instead of readable text"),
     COUNT("text-tokens", CMD_PROFILE, text_tokens, 1048576, "tokens of each text (default 128)"),
     COUNT("texts", CMD_PROFILE, texts, 1048576, "texts in the batch (default: as many as fit)"),
