@@ -19,7 +19,7 @@
 #define TASK_ROWS 168    /* a multiple of every tile's height */
 #define TASK_PANELS 8    /* half a megabyte of packed B: half of an L2 cache */
 #define PACK_ROWS 64     /* rows of A copied by one task */
-#define ROW_STEP 16      /* pads a rounded row to whole vectors */
+#define ROW_STEP 16      /* pads a copied row to whole vectors */
 #define CACHE_STRIDE 256 /* floats: rows at multiples of this stride share cache sets */
 
 struct cpu_matmul_plan {
@@ -65,7 +65,7 @@ static bool make_plan(const struct gpuserve_op_matmul *op, struct cpu_matmul_pla
     plan->row_ld = gsv_round_up(k, ROW_STEP) + ROW_STEP;
     if (plan->row_ld % CACHE_STRIDE == 0)
         plan->row_ld += ROW_STEP;
-    plan->word_ld = gsv_round_up(k, ROW_STEP);
+    plan->word_ld = gsv_round_up(k, GSV_BF16_STEP);
     fits = take(plan, &plan->bias, plan->columns, 1, sizeof(float)) &&
            take(plan, &plan->panels, plan->columns, plan->lanes, sizeof(float));
     if (copies_rows(op))

@@ -1,7 +1,7 @@
 /*
  * gemm_bf16: the product of bfloat16 rows and weights with sums in float32. Requires vdpbf16ps,
  * which adds two products to each lane. Activations stay float32 between operations;
- * gsv_round_bf16() rounds them row by row before the product.
+ * gsv_round_bf16() rounds them row by row before the product. gemm_amx.c replaces it on AMX.
  *
  * The sums run over pairs of k in order, for every tile height.
  */
@@ -82,23 +82,6 @@ void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct g
             finish_tile(&gemm->finish, NULL, sums, row, rows, panel * GSV_NR);
         }
         row += rows;
-    }
-}
-
-/* Rounds rows to bfloat16: ties to even, a NaN stays a NaN. Zeros fill the last vector. */
-void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end)
-{
-    for (; row < row_end; row++) {
-        const float *in = r->in + (size_t)row * r->in_ld;
-        uint16_t *out = r->out + (size_t)row * r->out_ld;
-
-        for (int32_t i = 0; i < r->k; i += GSV_VL) {
-            const int32_t left = r->k - i;
-            const vf x = left >= GSV_VL ? vf_load(in + i) : vf_load_part(in + i, left);
-            const __m256bh rounded = _mm512_cvtneps_pbh((__m512)x);
-
-            memcpy(out + i, &rounded, sizeof(rounded));
-        }
     }
 }
 #endif

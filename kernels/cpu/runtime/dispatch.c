@@ -2,8 +2,10 @@
  * dispatch.c - selects the instruction set: the best one that the processor supports, limited by
  * GPUSERVE_MAX_ISA.
  */
+#include "kernels/cpu/runtime/amx.h"
 #include "kernels/cpu/runtime/isa.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@ extern const struct gsv_cpu_isa gsv_cpu_isa_avx2_vnni;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_vnni;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_bf16;
+extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_amx;
 
 static bool has_avx2(void)
 {
@@ -52,6 +55,31 @@ static bool has_avx512_bf16(void)
 
     return has_avx512_vnni() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
+
+static bool detect_amx(void)
+{
+    const struct gsv_amx_facts facts = gsv_amx_read_facts();
+
+    return gsv_amx_is_present(&facts) && gsv_amx_request_permission();
+}
+
+/* Detected once: a permission that Linux refuses at first and grants later must not change the
+ * instruction set within a process. */
+static bool has_avx512_amx(void)
+{
+    enum { UNKNOWN, ABSENT, PRESENT };
+    static atomic_int state = UNKNOWN;
+    int known = atomic_load(&state);
+
+    if (known == UNKNOWN) {
+        int before = UNKNOWN;
+
+        known = has_avx512_bf16() && detect_amx() ? PRESENT : ABSENT;
+        if (!atomic_compare_exchange_strong(&state, &before, known))
+            known = before;
+    }
+    return known == PRESENT;
+}
 #endif
 
 static bool always(void)
@@ -71,6 +99,7 @@ static const struct choice {
     { &gsv_cpu_isa_avx512, has_avx512 },
     { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
     { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16 },
+    { &gsv_cpu_isa_avx512_amx, has_avx512_amx },
 #endif
 };
 

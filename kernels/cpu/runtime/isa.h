@@ -21,6 +21,8 @@
 /* A multiple of every panel width, so that sizes are the same for all instruction sets. */
 #define GSV_COLUMN_STEP 32
 #define GSV_TILE_ROWS 16 /* maximum rows of a tile */
+/* Rounded rows are followed by zeros up to a multiple of this, in elements: 64 bytes. */
+#define GSV_BF16_STEP 32
 
 /* Epilogue of a product: applied to the sums before they are stored. */
 struct gsv_finish {
@@ -47,8 +49,8 @@ struct gsv_gemm_s8 {
     const int8_t *weight;
     const float *scale;      /* [n rounded up]: scale of each column's weights */
     const float *column_sum; /* [n rounded up]: sum of each column's integers */
-    size_t in_ld;
-    int32_t k; /* rounded up to 4 */
+    size_t in_ld;            /* k rounded up to 64 or more: rows are read up to there */
+    int32_t k;               /* rounded up to 4 */
     struct gsv_finish finish;
 };
 
@@ -65,8 +67,8 @@ struct gsv_quantize {
 struct gsv_gemm_bf16 {
     const uint16_t *in;
     const uint16_t *weight;
-    size_t in_ld;
-    int32_t k; /* rounded up to 2 */
+    size_t in_ld; /* k rounded up to GSV_BF16_STEP or more, with zeros behind k */
+    int32_t k;    /* rounded up to 2 */
     struct gsv_finish finish;
 };
 
@@ -126,7 +128,7 @@ struct gsv_cpu_isa {
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows);
 
 /* Returns the best table for this processor. The environment variable GPUSERVE_MAX_ISA limits it to
- * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16. */
+ * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 
 #endif

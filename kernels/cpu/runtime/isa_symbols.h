@@ -24,7 +24,7 @@ extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(GSV_HAS_TILES)
 #define GSV_HAS_BF16 1
 void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);

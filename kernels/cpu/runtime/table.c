@@ -16,7 +16,9 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
 #if defined(GSV_HAS_BF16)
     .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
     .round_bf16 = GSV_VARIANT(gsv_round_bf16),
+#if GSV_VL == 16
     .attention_bf16 = GSV_VARIANT(gsv_attention_bf16),
+#endif
 #endif
     .quantize = GSV_VARIANT(gsv_quantize),
     .attention = GSV_VARIANT(gsv_attention),
