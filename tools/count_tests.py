@@ -7,6 +7,7 @@ One line of the log is one program. What it printed says how many tests it held:
     our scripts    "8 passed, 1 failed", the last such line
     anything else  one test, by its exit status
 
+A line "note: ..." of a program is printed again, so that a run's log tells what a machine could not execute.
 A program that says all is well and yet fails (a leak found at exit, a timeout) is one failure
 more. With --complete, so is a program of tests/programs.txt that did not run. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
 """
@@ -20,6 +21,7 @@ import select_tests
 SYNTHESIS = re.compile(r"Synthesis: Tested: \D*(\d+) \D*Passing: \D*(\d+) "
                        r"\D*Failing: \D*(\d+) \D*Crashing: \D*(\d+)")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed\b", re.MULTILINE)
+NOTE = re.compile(r"^note: .*$", re.MULTILINE)
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -60,6 +62,8 @@ def main():
             results[name] = test["result"]
             numbers = count(test)
             total = [a + b for a, b in zip(total, numbers)]
+            for note in NOTE.findall(test.get("stdout", "")):
+                print(f"{name}: {note}")
             if numbers[1]:
                 print(f"failed: {name} ({test['result']}, {numbers[0]} passed, {numbers[1]} failed)")
             if numbers[2]:

@@ -3,6 +3,9 @@
  */
 #include "tests/kernels/harness.h"
 
+#include "kernels/cpu/runtime/cpu.h"
+#include "tests/kernels/tile_model.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,44 +18,85 @@ static struct target targets[MAX_TARGETS];
 static int n_targets;
 static char said[256];
 
-static void add_target(const struct gpuserve_backend *backend, const char *isa, int32_t n_threads)
+/* All instruction sets, and their models. */
+static const struct instruction_set {
+    const char *name;
+    const char *limit;               /* the value of GPUSERVE_MAX_ISA; NULL: generic */
+    const struct gsv_cpu_isa *model; /* replaces the table of the limit; NULL: none */
+} sets[] = {
+    { .name = "generic", .limit = "generic" },
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    /* All sets use the same work partitioning, and each takes a minute with the thread sanitizer.
+     */
+    { .name = "avx2", .limit = "avx2" },
+    { .name = "avx2_vnni", .limit = "avx2_vnni" },
+    { .name = "avx512", .limit = "avx512" },
+    { .name = "avx512_vnni", .limit = "avx512_vnni" },
+    { .name = "avx512_bf16", .limit = "avx512_bf16" },
+    { .name = "avx512_amx", .limit = "avx512_amx" },
+    { .name = "avx2_tile_model", .limit = "avx2", .model = &gsv_cpu_isa_avx2_tile_model },
+    { .name = "avx512_tile_model", .limit = "avx512", .model = &gsv_cpu_isa_avx512_tile_model },
+#endif
+};
+
+#define N_SETS (sizeof(sets) / sizeof(sets[0]))
+
+static struct target *add_target(const struct gpuserve_backend *backend, const char *set,
+                                 int32_t n_threads)
 {
     struct target *t = &targets[n_targets];
-    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
 
-    if (isa)
-        setenv("GPUSERVE_MAX_ISA", isa, 1);
-    cr_assert_eq(backend->device_facts(0, &facts, NULL), GPUSERVE_OK);
-    if (isa && strcmp(facts.isa, isa) != 0)
-        return; /* unsupported by this processor */
     cr_assert_lt(n_targets, MAX_TARGETS);
     cr_assert_eq(backend->device_open(&t->device, 0, NULL), GPUSERVE_OK);
     t->backend = backend;
     t->n_threads = n_threads;
-    snprintf(t->name, sizeof(t->name), "%s %s, %d threads", backend->name, facts.isa,
-             (int)n_threads);
+    snprintf(t->name, sizeof(t->name), "%s %s, %d threads", backend->name, set, (int)n_threads);
     n_targets++;
+    return t;
+}
+
+/* True if the processor has the set, or can run its model. */
+static bool is_supported(const struct instruction_set *set)
+{
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
+
+    setenv("GPUSERVE_MAX_ISA", set->limit, 1);
+    cr_assert_eq(gsv_backend_cpu()->device_facts(0, &facts, NULL), GPUSERVE_OK);
+    return strcmp(facts.isa, set->limit) == 0;
 }
 
 int target_count(void)
 {
-#ifdef __SANITIZE_THREAD__
-    /* All ISAs use the same work partitioning, and each takes a minute here. */
-    static const char *const isas[] = { "generic" };
-#else
-    static const char *const isas[] = { "generic", "avx2",        "avx2_vnni",
-                                        "avx512",  "avx512_vnni", "avx512_bf16" };
-#endif
-
     if (n_targets)
         return n_targets;
-    add_target(gsv_backend_ref(), NULL, 1);
-    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
-        for (int32_t n_threads = 1; n_threads <= 3; n_threads++)
-            add_target(gsv_backend_cpu(), isas[i], n_threads);
+    add_target(gsv_backend_ref(), "c", 1);
+    for (size_t i = 0; i < N_SETS; i++) {
+        for (int32_t n_threads = 1; is_supported(&sets[i]) && n_threads <= 3; n_threads++) {
+            struct target *t = add_target(gsv_backend_cpu(), sets[i].name, n_threads);
+
+            if (sets[i].model)
+                t->device->isa = sets[i].model;
+            t->has_model = sets[i].model != NULL;
+            t->has_bf16 = t->device->isa->gemm_bf16 != NULL;
+        }
+    }
     unsetenv("GPUSERVE_MAX_ISA");
     cr_assert_gt(n_targets, 3, "no instruction set of the cpu backend could be opened");
     return n_targets;
+}
+
+void print_instruction_sets(void)
+{
+    printf("note: kernels executed for");
+    for (size_t i = 0; i < N_SETS; i++)
+        if (is_supported(&sets[i]))
+            printf(" %s", sets[i].name);
+    printf("; compiled only:");
+    for (size_t i = 0; i < N_SETS; i++)
+        if (!is_supported(&sets[i]))
+            printf(" %s", sets[i].name);
+    printf("\n");
+    unsetenv("GPUSERVE_MAX_ISA");
 }
 
 const struct target *target_at(int i)

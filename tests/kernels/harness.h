@@ -1,8 +1,9 @@
 /*
  * harness.h - runs each operation on all available backends against the plain C of kernels/ref.
  *
- * A target is a backend with an instruction set and a number of threads; target 0 is ref. Buffers
- * have guards before and after that must stay unchanged; outputs start as NaN.
+ * A target is a backend with an instruction set and a number of threads; target 0 is ref. The
+ * kernels in tile registers (AMX) are targets on every x86 processor, with a model of the
+ * registers. Buffers have guards before and after that must stay unchanged; outputs start as NaN.
  */
 #ifndef GSV_TEST_KERNELS_HARNESS_H
 #define GSV_TEST_KERNELS_HARNESS_H
@@ -17,13 +18,18 @@ struct target {
     struct gpuserve_device *device;
     char name[112]; /* "cpu avx2, 2 threads" */
     int32_t n_threads;
+    bool has_bf16;  /* products in bfloat16 */
+    bool has_model; /* of the tile registers */
 };
 
-#define MAX_TARGETS 24
+#define MAX_TARGETS 32
 
 /* Opens all targets at the first call. */
 int target_count(void);
 const struct target *target_at(int i);
+
+/* Prints which instruction sets the tests execute, and which were only compiled. */
+void print_instruction_sets(void);
 
 /* A stream for `max_tokens` activations of width `columns`. */
 struct gpuserve_stream *open_stream(const struct target *t, uint32_t dtype, int32_t max_tokens,

@@ -100,7 +100,7 @@ static void linear_bits(uint32_t dtype)
         float *expected = make_poison((size_t)MAX_ROWS * (size_t)s->n);
 
         for (int b = 1; b < target_count(); b++) {
-            if (dtype == GPUSERVE_DTYPE_BFLOAT16 && !strstr(target_at(b)->name, "bf16"))
+            if (dtype == GPUSERVE_DTYPE_BFLOAT16 && !target_at(b)->has_bf16)
                 continue;
             if (!same_isa(target_at(b), target_at(b - 1)))
                 make_expected(target_at(b), dtype, s, weight, in, expected);

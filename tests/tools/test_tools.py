@@ -4,6 +4,8 @@
 A counter that misses a failure, or a rule that lets everything through, would hide faults anywhere.
 """
 import argparse
+import contextlib
+import io
 import json
 import sys
 import tempfile
@@ -64,6 +66,16 @@ def test_nothing_counted_is_a_failure():
         log.write(json.dumps(log_line("OK", "1 passed, 0 failed\n")) + "\n")
         log.flush()
         assert count_tests.main() == 0
+
+
+def test_notes_of_a_program_are_repeated():
+    output = io.StringIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as log, contextlib.redirect_stdout(output):
+        log.write(json.dumps(log_line("OK", "a note: no\nnote: executed for avx2\n1 passed, 0 failed\n")) + "\n")
+        log.flush()
+        sys.argv = ["count_tests.py", log.name]
+        assert count_tests.main() == 0
+    assert [line for line in output.getvalue().splitlines() if "note" in line] == ["x: note: executed for avx2"]
 
 
 def test_a_program_that_did_not_run_is_a_failure():
