@@ -4,11 +4,11 @@
  */
 #include "cli/options/options.h"
 
-#define RUNS \
+#define RUNS                                                                                    \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE | \
      CMD_CALIBRATE)
 #define OPENS (RUNS | CMD_TOKENIZE)
-#define READS \
+#define READS                                                                            \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK | \
      CMD_CALIBRATE)
 #define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH | CMD_CALIBRATE)

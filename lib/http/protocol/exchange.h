@@ -88,10 +88,10 @@ struct gsv_exchange {
     struct gsv_served *served; /* the model, a held reference */
     struct gsv_call work;
     struct gsv_request_usage usage;
-    void *state;               /* the handler's data for `finish` */
-    struct gsv_rerank *rerank; /* of a handler that ranks */
+    void *state;                 /* the handler's data for `finish` */
+    struct gsv_rerank *rerank;   /* of a handler that ranks */
     struct gsv_compact *compact; /* of a handler that calibrates */
-    uint64_t deadline_ns;      /* the client's timeout on CLOCK_MONOTONIC; 0: not given */
+    uint64_t deadline_ns;        /* the client's timeout on CLOCK_MONOTONIC; 0: not given */
     const char *cut_by; /* the request field that enables truncation, for messages; or NULL */
 
     /* The reply. */

@@ -1,5 +1,6 @@
 /*
- * calibration.c - built-in texts: calibration of int8 activations and of compact vectors, error probes.
+ * calibration.c - built-in texts: calibration of int8 activations and of compact vectors, error
+ * probes.
  *
  * The texts vary in subject, length, register and punctuation. Some are only a few tokens: their
  * errors average out least, so their vectors are the worst. The texts are part of what an int8
