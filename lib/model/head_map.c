@@ -36,7 +36,7 @@ static gpuserve_status count_labels(const struct gsv_spec *spec, const char *lay
 static gpuserve_status add_classifier(struct gsv_spec *spec, bool by_token, gpuserve_error *error)
 {
     const struct gsv_classifier_names *names = spec->config.family->classifier;
-    const bool has_dense = names && names->dense &&
+    const bool has_dense = names && names->dense && !spec->config.has_no_dense &&
                            (!spec->config.labels_tokens || spec->config.family->token_transform);
     const enum gsv_weight_kind kind = by_token ? GSV_ITEM_LINEAR_PLAIN : GSV_ITEM_LINEAR_EXACT;
     const int32_t hidden = spec->config.hidden_size;
@@ -143,18 +143,38 @@ static gpuserve_status find_decoder(struct gsv_spec *spec, struct gsv_tensor *de
                             error);
 }
 
-static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
-                        const struct gsv_tensor *bias)
+/* Columns of a decoder that is narrower than the transform, in a tensor [columns, words]. */
+static gpuserve_status find_decoder_columns(const struct gsv_spec *spec,
+                                            const struct gsv_tensor *decoder,
+                                            struct gsv_tensor *columns, gpuserve_error *error)
 {
-    const int32_t vocab = spec->config.vocab_size;
+    const char *own = spec->config.family->masked->decoder_columns;
+    const int32_t n = spec->config.hidden_size - (int32_t)decoder->shape[1];
+    const struct gsv_collector c = { (struct gsv_spec *)spec, &spec->weights, "", error };
+
+    if (!own || n <= 0)
+        return GPUSERVE_OK;
+    return gsv_find_tensor(&c, columns, own, ".weight", NULL, n, spec->config.vocab_size,
+                           GSV_REQUIRED);
+}
+
+static void add_decoder(struct gsv_spec *spec, const struct gsv_tensor *decoder,
+                        const struct gsv_tensor *columns, const struct gsv_tensor *bias)
+{
+    const int32_t vocab = spec->config.vocab_size, width = (int32_t)decoder->shape[1];
+    const int32_t more = columns->count ? (int32_t)columns->shape[0] : 0;
 
     spec->first_decoder = (int32_t)spec->n_items;
     for (int32_t first = 0; first < vocab; first += GSV_DECODER_ROWS) {
         const int32_t n = vocab - first < GSV_DECODER_ROWS ? vocab - first : GSV_DECODER_ROWS;
-        struct gsv_weight *item =
-            gsv_add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, (int32_t)decoder->shape[1]);
+        struct gsv_weight *item = gsv_add_item(spec, GSV_ITEM_LINEAR_PLAIN, n, width + more);
 
         item->weight[0] = gsv_tensor_rows(decoder, first, n);
+        if (more > 0) {
+            item->weight[1] = *columns;
+            item->n_columns = width;
+            item->first = first;
+        }
         if (bias->count)
             item->bias[0] = gsv_tensor_rows(bias, first, n);
         item->activation = GPUSERVE_ACT_NONE;
@@ -182,20 +202,27 @@ static gpuserve_status add_transform(struct gsv_spec *spec, int32_t width, gpuse
     spec->transform = (int32_t)spec->n_items;
     st = gsv_add_linear(&c, GSV_ITEM_LINEAR_PLAIN, names->transform, names->transform_bias, width,
                         spec->config.hidden_size, activation);
-    return st == GPUSERVE_OK ? gsv_add_norm(&c, names->norm, width, &spec->masked_norm) : st;
+    if (st == GPUSERVE_OK)
+        st = gsv_add_norm(&c, names->norm, width, &spec->masked_norm);
+    spec->masked_norm.kind = spec->config.family->norm;
+    return st;
 }
 
 static gpuserve_status add_masked(struct gsv_spec *spec, gpuserve_error *error)
 {
-    struct gsv_tensor decoder, bias = { 0 };
+    struct gsv_tensor decoder, columns = { 0 }, bias = { 0 };
     gpuserve_status st = find_decoder(spec, &decoder, error);
 
     if (st == GPUSERVE_OK)
-        st = add_transform(spec, (int32_t)decoder.shape[1], error);
+        st = find_decoder_columns(spec, &decoder, &columns, error);
+    if (st == GPUSERVE_OK)
+        st = add_transform(
+            spec, (int32_t)decoder.shape[1] + (columns.count ? (int32_t)columns.shape[0] : 0),
+            error);
     if (st == GPUSERVE_OK)
         st = find_bias(spec, &bias, error);
     if (st == GPUSERVE_OK)
-        add_decoder(spec, &decoder, &bias);
+        add_decoder(spec, &decoder, &columns, &bias);
     return st;
 }
 

@@ -191,15 +191,17 @@ void gsv_net_free(struct gsv_net **net);
 #define GSV_INT8_BOUND 0.997
 #define GSV_INT8_TARGET 0.998
 
-#define GSV_MAX_PRODUCTS 2048 /* four for each layer: config.c allows 512 layers */
+/* Of 512 layers: two of attention, two of each of 8 feed-forward networks. */
+#define GSV_MAX_PRODUCTS 9216
 
-/* The loss of an INT8 net, measured when it was loaded. The products of layer i are 4i (query, key
- * and value), 4i + 1 (attention output), 4i + 2 and 4i + 3 (feed-forward). */
+/* The loss of an INT8 net, measured when it was loaded. The products of layer i begin at
+ * i * n_layer_products: query, key and value, attention output, two of each feed-forward network.
+ */
 struct gsv_int8_facts {
     bool is_measured;
     float cosine; /* minimum over all probes */
     int32_t n_probes;
-    int32_t n_products, n_kept;
+    int32_t n_products, n_layer_products, n_kept;
     uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bitmap: products that compute in kept_dtype */
     uint32_t kept_dtype;                  /* BFLOAT16 or FLOAT32, on a GPU FLOAT16 */
 };

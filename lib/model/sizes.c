@@ -6,6 +6,7 @@
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
+#include "lib/model/encoder/neighbours.h"
 
 #include <string.h>
 
@@ -116,7 +117,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     layout->wide_columns =
         larger(larger(gsv_qkv_columns(config), config->hidden_size),
                config->intermediate_size * (config->is_gated || config->adapters.n > 0 ? 2 : 1));
-    layout->wide_columns = larger(layout->wide_columns, config->embedding_size);
+    layout->wide_columns =
+        larger(layout->wide_columns, config->embedding_size * (config->is_trigram ? 3 : 1));
     layout->wide_columns = larger(layout->wide_columns, config->experts.n);
     if (kernel > 0)
         layout->wide_columns = larger(layout->wide_columns, 2 * config->hidden_size);
@@ -155,10 +157,29 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              config->experts.n > 0 ? config->hidden_size : 0, size);
     add_rows(&total, &layout->convolved, options->max_tokens, kernel > 0 ? config->hidden_size : 0,
              size);
-    add_rows(&total, &layout->neighbours, options->max_tokens, kernel > 0 ? kernel - 1 : 0,
+    add_rows(&total, &layout->neighbours, options->max_tokens, gsv_neighbours_per_token(config),
              sizeof(int32_t));
+    add_rows(&total, &layout->narrow, options->max_tokens, config->bottleneck.width, size);
     layout->total_bytes = total;
     return total < SIZE_MAX;
+}
+
+struct gsv_activations gsv_place_activations(const struct gsv_exec_layout *layout, char *memory,
+                                             int32_t max_tokens)
+{
+    return (struct gsv_activations){
+        .hidden = memory + layout->hidden,
+        .context = memory + layout->context,
+        .wide = memory + layout->wide,
+        .low = memory + layout->low,
+        .weights = (float *)(void *)(memory + layout->weights),
+        .sum = memory + layout->sum,
+        .convolved = memory + layout->convolved,
+        .neighbours = (const int32_t *)(void *)(memory + layout->neighbours),
+        .neighbours_ld = max_tokens,
+        .mix = memory + layout->mix,
+        .narrow = memory + layout->narrow,
+    };
 }
 
 struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,

@@ -332,8 +332,9 @@ static void set_count_facts(struct gsv_spec *spec)
         for (int32_t part = 0; part < 3; part++) {
             const bool is_factor = part == 0 && spec->items[i].kind == GSV_ITEM_SUM_TABLE;
             const bool is_index = part == 1 && spec->items[i].kind == GSV_ITEM_MAPPED_TABLE;
+            const bool is_columns = part == 1 && spec->items[i].n_columns > 0;
 
-            if (!is_counted && !is_factor && !is_index)
+            if (is_columns ? spec->items[i].first == 0 : !is_counted && !is_factor && !is_index)
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
         }
@@ -350,10 +351,11 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
     const size_t around = 21 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
                           (size_t)spec->config.convolution.kernel + 2;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
+    const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS +
+                         GSV_FFN_ITEMS * (size_t)(spec->config.n_ffns - 1) + 4 * adapters +
+                         gsv_experts_items(&spec->config);
 
-    spec->max_items = around +
-                      (size_t)spec->config.n_stored_layers *
-                          (GSV_MAX_LAYER_ITEMS + 4 * adapters + gsv_experts_items(&spec->config)) +
+    spec->max_items = around + (size_t)spec->config.n_stored_layers * layer +
                       (spec->facts.is_sparse ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));

@@ -49,7 +49,10 @@ struct gsv_weight {
     int32_t n_ones;     /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
     int32_t n_taps;     /* LINEAR_PLAIN: the tensor is a convolution [rows, k / groups, n_taps] */
     int32_t tap;        /* of these */
-    int32_t which;      /* ROTARY: index into gsv_config.rotary */
+    int32_t n_columns;  /* LINEAR_PLAIN: columns of weight[0], if fewer than k; the others are those
+                           of weight[1], a tensor [k - n_columns, ...], from column `first` on */
+    int32_t first;
+    int32_t which;               /* ROTARY: index into gsv_config.rotary */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
                                     row. SUM_TABLE: scale * [1] [2] is added. POSITIONS: vectors,
                                     projection, gamma. MAPPED_TABLE: vectors, their indices (count
@@ -58,23 +61,45 @@ struct gsv_weight {
         bias[3]; /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
 };
 
-/* Indices of a norm's items; -1: absent. */
+/* A norm: indices of its items; -1: absent. */
 struct gsv_norm_items {
     int32_t gamma, beta;
+    int32_t kind; /* gpuserve_norm */
+    float eps;
+};
+
+#define GSV_NO_NORM ((struct gsv_norm_items){ .gamma = -1, .beta = -1 })
+
+/* A feed-forward network: indices of its items. */
+struct gsv_ffn {
+    int32_t in, out;
+    struct gsv_norm_items before, after;
+};
+
+/* A product with a norm after it. */
+struct gsv_bottleneck_items {
+    int32_t linear;
+    struct gsv_norm_items norm;
 };
 
 /* Indices of a layer's items; -1: absent. */
 struct gsv_layer {
-    int32_t qkv, out, ffn_in, ffn_out;
-    int32_t router; /* of a mixture of experts */
-    struct gsv_norm_items before_attention, after_attention, before_ffn, after_ffn;
+    int32_t qkv, out;
+    int32_t value;  /* of bottleneck layers: `qkv` holds query and key only */
+    int32_t router; /* of a mixture of experts, whose first expert is ffn[0] */
+    struct gsv_norm_items before_attention, after_attention;
+    struct gsv_ffn ffn[GSV_MAX_FFNS]; /* in order */
+    struct gsv_bottleneck_items bottleneck_in, bottleneck_attention, bottleneck_out;
     int32_t query_gamma, key_gamma;
     int32_t relative;                     /* RELATIVE or ALIBI */
     int32_t position_key, position_query; /* POSITIONS */
 };
 
-/* Without adapters and experts. */
+/* Without adapters and experts, and with one feed-forward network; two linears and two norms of
+ * each other one. */
 #define GSV_MAX_LAYER_ITEMS 17
+#define GSV_FFN_ITEMS 6
+#define GSV_BOTTLENECK_ITEMS 10 /* three linears with their norms, and `value` */
 
 /* A module on token vectors or pooled vectors. */
 struct gsv_row_step {

@@ -52,6 +52,34 @@ gpuserve_status gsv_add_linear(const struct gsv_collector *c, enum gsv_weight_ki
                                const char *name, enum gsv_presence bias, int32_t rows, int32_t cols,
                                int32_t activation);
 
+/* Add a table of `rows` rows; none if the name is NULL or `rows` is 0. */
+gpuserve_status gsv_add_table(const struct gsv_collector *c, enum gsv_weight_kind kind,
+                              const char *name, int32_t rows, int32_t cols, int32_t *index);
+
+/* The parts of a linear: `n` tensors stacked, or, with one name for several parts, one tensor of
+ * all rows. */
+struct gsv_linear_parts {
+    const char *names[3];
+    int32_t rows[3];
+    int32_t n;
+    enum gsv_presence bias;
+};
+
+gpuserve_status gsv_add_parts(const struct gsv_collector *c, enum gsv_weight_kind kind,
+                              const struct gsv_linear_parts *parts, int32_t cols,
+                              int32_t activation);
+
+/* `before` and `format`, whose "%d" becomes `number`. */
+void gsv_name_numbered(char prefix[GSV_TENSOR_NAME_BYTES], const char *before, const char *format,
+                       int32_t number);
+
+/* The prefix of the names of layer `number`. */
+void gsv_name_layer(char prefix[GSV_TENSOR_NAME_BYTES], const struct gsv_tensor_names *names,
+                    const char *encoder, int32_t number);
+
+/* Add the items of all layers and the final norm; implemented in layer_map.c. */
+gpuserve_status gsv_add_layers(const struct gsv_collector *c);
+
 /* Refuse a tensor of a layer that no item uses; implemented in surplus.c. */
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error);
 

@@ -174,6 +174,8 @@ Test(cuda_backend, families_equal_transformers)
         "jina-v3-hub-lora",
         "nomic-moe-hub",
         "deberta-v2-conv",
+        "mobilebert",
+        "mobilebert-options",
     };
     char path[1024], reference[256];
 

@@ -15,8 +15,8 @@ static gpuserve_status token_norm(const struct gsv_rows *rows, void *out, const 
         .in = in,
         .gamma = gsv_net_address(net, norm->gamma),
         .beta = gsv_net_address(net, norm->beta),
-        .eps = net->spec->config.eps,
-        .norm = net->spec->config.family->norm,
+        .eps = norm->eps,
+        .norm = norm->kind,
         .rows = rows->batch->n_rows,
         .cols = cols,
     };
@@ -79,7 +79,7 @@ static gpuserve_status own_logits(struct gsv_rows *rows)
     if (st == GPUSERVE_OK && spec->n_classifier > 1)
         st = gsv_rows_layer(rows, spec->first_classifier);
     if (st == GPUSERVE_OK && spec->n_classifier > 1)
-        st = gsv_rows_norm(rows, &spec->classifier_norm, spec->config.eps);
+        st = gsv_rows_norm(rows, &spec->classifier_norm, spec->classifier_norm.eps);
     return st == GPUSERVE_OK ? gsv_rows_layer(rows, last) : st;
 }
 

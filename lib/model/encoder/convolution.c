@@ -72,32 +72,6 @@ gpuserve_status gsv_add_convolution(const struct gsv_collector *c)
 
 /* -------------------------------------------------------------------------------------- running */
 
-gpuserve_status gsv_write_neighbours(const struct gsv_exec *work,
-                                     const struct gpuserve_host_batch *batch, gpuserve_error *error)
-{
-    const struct gsv_spec *spec = work->net->spec;
-    const int32_t kernel = spec->config.convolution.kernel, zeros = work->max_tokens;
-    const size_t n = (size_t)(kernel - 1) * (size_t)work->max_tokens;
-    int32_t *row = work->neighbours;
-
-    for (size_t i = 0; i < n; i++)
-        row[i] = zeros;
-    for (int32_t i = 1; i < kernel; i++, row += work->max_tokens) {
-        const int32_t offset = spec->items[spec->convolution + i].tap - kernel / 2;
-
-        for (int32_t s = 0; s < batch->n_sequences; s++) {
-            const int32_t begin = batch->cu_seqlens[s], end = batch->cu_seqlens[s + 1];
-
-            for (int32_t t = begin; t < end; t++)
-                if (t + offset >= begin && t + offset < end)
-                    row[t] = t + offset;
-        }
-    }
-    return work->net->backend->memory_write(work->net->device,
-                                            work->memory + work->layout.neighbours,
-                                            work->neighbours, n * sizeof(int32_t), error);
-}
-
 /* wide += the product of an item with the neighbours of its rows. */
 static gpuserve_status add_tap(const struct gsv_net *net, struct gpuserve_stream *stream,
                                const struct gpuserve_batch *batch, const struct gsv_activations *at,

@@ -15,12 +15,6 @@
 /* Add the products, that of the middle first, and the norm. */
 gpuserve_status gsv_add_convolution(const struct gsv_collector *c);
 
-/* Rows of the other products: [kernel - 1, max_tokens] indices of neighbours in `hidden`, whose row
- * max_tokens is zeros. Call before the batch. */
-gpuserve_status gsv_write_neighbours(const struct gsv_exec *work,
-                                     const struct gpuserve_host_batch *batch,
-                                     gpuserve_error *error);
-
 /* Compute at->convolved from the embeddings in `hidden`; changes `context` and `wide`. */
 gpuserve_status gsv_run_convolution(const struct gsv_net *net, struct gpuserve_stream *stream,
                                     const struct gpuserve_batch *batch,

@@ -7,31 +7,26 @@
  *   pre-norm layer:   hidden = hidden + out(attention(qkv(norm(hidden))))
  *                     hidden = hidden + ffn_out(activation(ffn_in(norm(hidden))))
  *   with a norm around each function (Gemma):  hidden = hidden + norm(f(norm(hidden)))
+ *   bottleneck layer: narrow = norm(in(hidden)); attention and feed-forward networks on `narrow`;
+ *                     hidden = norm(hidden + out(narrow))
  *
  * Each operation names the linear that reads its output (`reader`), so that an INT8 backend can
  * quantize the output in the same pass. Operations are queued on the stream of one thread.
  */
-#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/pass.h"
 
 #include "lib/base/error.h"
 #include "lib/model/weights/adapters.h"
-#include "lib/model/encoder/convolution.h"
 #include "lib/model/encoder/experts.h"
 
-/* What the functions below share. */
-struct run {
-    const struct gsv_net *net;
-    struct gpuserve_stream *stream;
-    const struct gpuserve_batch *batch;
-    const struct gsv_activations *at;
-};
-
-int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, enum gsv_stage stage)
+int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, int32_t stage)
 {
     const struct gsv_layer *l = &spec->layers[layer];
-    const int32_t items[GSV_STAGE_COUNT] = { l->qkv, l->out, l->ffn_in, l->ffn_out };
 
-    return items[stage];
+    if (stage < GSV_STAGE_EXPAND)
+        return stage == GSV_STAGE_ATTEND ? l->qkv : l->out;
+    return gsv_stage_kind(stage) == GSV_STAGE_EXPAND ? l->ffn[gsv_stage_ffn(stage)].in
+                                                     : l->ffn[gsv_stage_ffn(stage)].out;
 }
 
 int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored)
@@ -47,195 +42,73 @@ int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored)
     return layer;
 }
 
-static bool is_post_norm(const struct gsv_spec *spec)
+/* The residual stream inside a layer. */
+static void *stream_of(const struct gsv_spec *spec, const struct gsv_activations *at)
 {
-    return spec->config.family->norm_position == GSV_NORM_AFTER;
+    return gsv_is_bottleneck(spec) ? at->narrow : at->hidden;
 }
 
-void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
-                      enum gsv_stage stage)
+/* The input of query and key, which in bottleneck layers may be a projection of their own. */
+static void *attention_input(const struct gsv_spec *spec, const struct gsv_activations *at)
 {
-    switch (stage) {
+    if (!gsv_is_bottleneck(spec))
+        return gsv_is_post_norm(spec) ? at->hidden : at->context;
+    switch (spec->config.bottleneck.source) {
+    case GSV_BOTTLENECK_HIDDEN:
+        return at->hidden;
+    case GSV_BOTTLENECK_SHARED:
+        return at->context;
+    default:
+        return at->narrow;
+    }
+}
+
+void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at, int32_t stage)
+{
+    switch (gsv_stage_kind(stage)) {
+    case GSV_STAGE_ATTEND:
+        return attention_input(spec, at);
     case GSV_STAGE_PROJECT:
         return at->context;
     case GSV_STAGE_CONTRACT:
         return at->wide;
     default:
-        return is_post_norm(spec) ? at->hidden : at->context;
+        return gsv_is_post_norm(spec) ? stream_of(spec, at) : at->context;
     }
 }
 
 /* A gated linear unit leaves its rows where the gates were. With an adapter the activation runs as
  * one, see gsv_add_linear_adapters(). */
 int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activations *at,
-                           enum gsv_stage stage)
+                           int32_t stage)
 {
     const struct gsv_config *config = &spec->config;
 
-    switch (stage) {
+    switch (gsv_stage_kind(stage)) {
     case GSV_STAGE_PROJECT:
         return gsv_context_columns(config);
     case GSV_STAGE_CONTRACT:
         return config->intermediate_size * (config->is_gated || at->adapter > 0 ? 2 : 1);
     default:
-        return config->hidden_size;
+        return gsv_inner_size(config);
     }
-}
-
-static const struct gpuserve_linear *linear_of(const struct gsv_net *net, int32_t layer,
-                                               enum gsv_stage stage)
-{
-    return net->linears[gsv_stage_item(net->spec, layer, stage)];
-}
-
-/* The linear that reads the rows after the last norm of a layer; NULL after the last layer. */
-static const struct gpuserve_linear *reader_behind(const struct gsv_net *net, int32_t layer)
-{
-    return layer + 1 < net->spec->config.n_layers ? linear_of(net, layer + 1, GSV_STAGE_ATTEND)
-                                                  : NULL;
-}
-
-/* out = norm(in + residual); `sum` receives in + residual. No gamma: no norm. */
-static gpuserve_status add_norm(const struct run *run, void *out, const void *in,
-                                const void *residual, void *sum, const struct gsv_norm_items *norm,
-                                const struct gpuserve_linear *reader)
-{
-    const struct gsv_config *config = &run->net->spec->config;
-    const struct gpuserve_op_add_norm op = {
-        .out = out,
-        .in = in,
-        .residual = residual,
-        .sum = sum,
-        .gamma = gsv_net_address(run->net, norm->gamma),
-        .beta = gsv_net_address(run->net, norm->beta),
-        .eps = config->eps,
-        .norm = norm->gamma < 0 ? GPUSERVE_NORM_NONE : config->family->norm,
-        .rows = run->batch->n_rows,
-        .cols = config->hidden_size,
-        .reader = reader,
-    };
-
-    return run->net->backend->add_norm(run->stream, &op);
-}
-
-/* ----------------------------------------------------------------------------------- embeddings */
-
-static gpuserve_status embed(const struct run *run, void *out, bool normalize,
-                             const struct gpuserve_linear *reader)
-{
-    const struct gsv_spec *spec = run->net->spec;
-    const bool has_norm = normalize && spec->embedding_norm.gamma >= 0;
-    const struct gpuserve_op_embed op = {
-        .batch = run->batch,
-        .out = out,
-        .word = gsv_net_address(run->net, spec->word),
-        .position = gsv_net_address(run->net, spec->position),
-        .type = gsv_net_address(run->net, gsv_adapter_types(spec->type, run->at->adapter)),
-        .gamma = has_norm ? gsv_net_address(run->net, spec->embedding_norm.gamma) : NULL,
-        .beta = has_norm ? gsv_net_address(run->net, spec->embedding_norm.beta) : NULL,
-        .eps = spec->config.eps,
-        .hidden = spec->config.embedding_size,
-        .norm = has_norm ? spec->config.family->norm : GPUSERVE_NORM_NONE,
-        .word_scale = spec->config.word_scale,
-        .reader = reader,
-    };
-
-    return run->net->backend->embed(run->stream, &op);
-}
-
-/* Embeddings narrower than the layers: embed -> projection, with the norm before it or after it. */
-static gpuserve_status embed_projected(const struct run *run)
-{
-    const struct gsv_spec *spec = run->net->spec;
-    const bool after = spec->config.family->norm_after_projection;
-    const struct gpuserve_op_linear op = {
-        .weight = run->net->linears[spec->projection],
-        .in = run->at->wide,
-        .out = run->at->hidden,
-        .rows = run->batch->n_rows,
-        .in_ld = spec->config.embedding_size,
-        .out_ld = spec->config.hidden_size,
-    };
-    gpuserve_status st = embed(run, run->at->wide, !after, NULL);
-
-    if (st == GPUSERVE_OK)
-        st = run->net->backend->linear(run->stream, &op);
-    if (st == GPUSERVE_OK && after)
-        st = add_norm(run, run->at->hidden, run->at->hidden, NULL, NULL, &spec->embedding_norm,
-                      NULL);
-    return st;
-}
-
-/* The words of an adapter: the vectors of A, and a product with B. */
-static gpuserve_status embed_adapted(const struct run *run, const struct gpuserve_linear *reader)
-{
-    const struct gsv_spec *spec = run->net->spec;
-    const int32_t item = gsv_adapter_item(spec->word, run->at->adapter);
-    const int32_t rank = spec->config.adapters.rank;
-    const struct gpuserve_op_embed down = {
-        .batch = run->batch,
-        .out = run->at->low,
-        .word = gsv_net_address(run->net, item),
-        .hidden = rank,
-        .norm = GPUSERVE_NORM_NONE,
-    };
-    const struct gpuserve_op_linear up = {
-        .weight = run->net->linears[item + 1],
-        .in = run->at->low,
-        .out = run->at->hidden,
-        .residual = run->at->hidden,
-        .rows = run->batch->n_rows,
-        .in_ld = rank,
-        .out_ld = spec->config.hidden_size,
-    };
-    gpuserve_status st = embed(run, run->at->hidden, false, NULL);
-
-    if (st == GPUSERVE_OK)
-        st = run->net->backend->embed(run->stream, &down);
-    if (st == GPUSERVE_OK)
-        st = run->net->backend->linear(run->stream, &up);
-    return st == GPUSERVE_OK ? add_norm(run, run->at->hidden, run->at->hidden, NULL, NULL,
-                                        &spec->embedding_norm, reader)
-                             : st;
-}
-
-gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
-                                 const struct gpuserve_batch *batch,
-                                 const struct gsv_activations *at)
-{
-    const struct run run = { net, stream, batch, at };
-    const struct gsv_spec *spec = net->spec;
-    const struct gpuserve_linear *reader = reader_behind(net, -1);
-    gpuserve_status st;
-
-    if (spec->projection >= 0)
-        st = embed_projected(&run);
-    else if (at->adapter > 0)
-        st = embed_adapted(&run, is_post_norm(spec) ? reader : NULL);
-    else
-        st = embed(&run, at->hidden, true, is_post_norm(spec) ? reader : NULL);
-    if (st == GPUSERVE_OK && spec->convolution >= 0)
-        st = gsv_run_convolution(net, stream, batch, at);
-    if (st == GPUSERVE_OK && !is_post_norm(spec))
-        st = add_norm(&run, at->context, at->hidden, NULL, NULL, &spec->layers[0].before_attention,
-                      reader);
-    return st;
 }
 
 /* --------------------------------------------------------------------------------------- layers */
 
 /* RMSNorm of the query and key heads, and rotary positions. */
-static gpuserve_status rotate(const struct run *run, const struct gsv_layer *layer, bool is_local)
+static gpuserve_status rotate(const struct gsv_pass *pass, const struct gsv_layer *layer,
+                              bool is_local)
 {
-    const struct gsv_spec *spec = run->net->spec;
+    const struct gsv_spec *spec = pass->net->spec;
     const int32_t which = is_local && spec->rotary[1] >= 0;
     const struct gsv_rotary *rotary = &spec->config.rotary[which];
     const struct gpuserve_op_rotate op = {
-        .batch = run->batch,
-        .qkv = run->at->wide,
-        .query_gamma = gsv_net_address(run->net, layer->query_gamma),
-        .key_gamma = gsv_net_address(run->net, layer->key_gamma),
-        .table = gsv_net_address(run->net, spec->rotary[which]),
+        .batch = pass->batch,
+        .qkv = pass->at->wide,
+        .query_gamma = gsv_net_address(pass->net, layer->query_gamma),
+        .key_gamma = gsv_net_address(pass->net, layer->key_gamma),
+        .table = gsv_net_address(pass->net, spec->rotary[which]),
         .eps = spec->config.eps,
         .n_heads = spec->config.n_heads,
         .n_kv_heads = spec->config.n_kv_heads,
@@ -246,21 +119,36 @@ static gpuserve_status rotate(const struct run *run, const struct gsv_layer *lay
 
     if (!op.table && !op.query_gamma)
         return GPUSERVE_OK;
-    return run->net->backend->rotate(run->stream, &op);
+    return pass->net->backend->rotate(pass->stream, &op);
 }
 
-static gpuserve_status attend(const struct run *run, int32_t number)
+/* The value of bottleneck layers, behind query and key. */
+static gpuserve_status add_value(const struct gsv_pass *pass, const struct gsv_layer *layer)
 {
-    const struct gsv_spec *spec = run->net->spec;
+    const struct gsv_net *net = pass->net;
+    const int32_t columns = gsv_qkv_columns(&net->spec->config);
+    size_t first;
+
+    if (layer->value < 0)
+        return GPUSERVE_OK;
+    first = (size_t)(columns - net->spec->items[layer->value].n);
+    return gsv_pass_multiply(
+        pass, layer->value, pass->at->hidden,
+        (char *)pass->at->wide + first * net->backend->activation_size(net->dtype), columns, NULL);
+}
+
+static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
+{
+    const struct gsv_spec *spec = pass->net->spec;
     const struct gsv_config *config = &spec->config;
     const struct gsv_layer *layer = &spec->layers[number];
     const bool is_local = gsv_is_local(config, number);
     const bool has_span = layer->relative >= 0 || spec->position_index >= 0;
     const struct gpuserve_op_attention op = {
-        .batch = run->batch,
-        .qkv = run->at->wide,
-        .out = run->at->context,
-        .relative_bias = gsv_net_address(run->net, layer->relative),
+        .batch = pass->batch,
+        .qkv = pass->at->wide,
+        .out = pass->at->context,
+        .relative_bias = gsv_net_address(pass->net, layer->relative),
         .bias_span = has_span ? gsv_relative_span(spec) : 0,
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
@@ -269,25 +157,27 @@ static gpuserve_status attend(const struct run *run, int32_t number)
         .causal = config->is_causal,
         .window = is_local ? config->window : 0,
         .softcap = config->softcap,
-        .position_key = gsv_net_address(run->net, layer->position_key),
-        .position_query = gsv_net_address(run->net, layer->position_query),
-        .position_index = gsv_net_address(run->net, spec->position_index),
+        .position_key = gsv_net_address(pass->net, layer->position_key),
+        .position_query = gsv_net_address(pass->net, layer->position_query),
+        .position_index = gsv_net_address(pass->net, spec->position_index),
         .position_rows = 2 * config->relative.span,
-        .reader = linear_of(run->net, number, GSV_STAGE_PROJECT),
+        .reader = gsv_stage_linear(pass->net, number, GSV_STAGE_PROJECT),
     };
-    const gpuserve_status st = rotate(run, layer, is_local);
+    gpuserve_status st = add_value(pass, layer);
 
-    return st == GPUSERVE_OK ? run->net->backend->attention(run->stream, &op) : st;
+    if (st == GPUSERVE_OK)
+        st = rotate(pass, layer, is_local);
+    return st == GPUSERVE_OK ? pass->net->backend->attention(pass->stream, &op) : st;
 }
 
 /* The gated linear unit of the feed-forward network, in place. */
-static gpuserve_status gate(const struct run *run, const struct gpuserve_linear *reader)
+static gpuserve_status gate(const struct gsv_pass *pass, const struct gpuserve_linear *reader)
 {
-    const struct gsv_config *config = &run->net->spec->config;
+    const struct gsv_config *config = &pass->net->spec->config;
     const struct gpuserve_op_glu op = {
-        .in = run->at->wide,
-        .out = run->at->wide,
-        .rows = run->batch->n_rows,
+        .in = pass->at->wide,
+        .out = pass->at->wide,
+        .rows = pass->batch->n_rows,
         .cols = config->intermediate_size,
         .in_ld = 2 * config->intermediate_size,
         .out_ld = 2 * config->intermediate_size,
@@ -295,112 +185,137 @@ static gpuserve_status gate(const struct run *run, const struct gpuserve_linear 
         .reader = reader,
     };
 
-    return run->net->backend->glu(run->stream, &op);
+    return pass->net->backend->glu(pass->stream, &op);
 }
 
 /* The end of attention or of the feed-forward network, whose output is `in`: the residual sum and
  * the norms up to the next linear. `after` belongs to this function, `next` to the one after it; a
  * NULL `next` is the end of the encoder. */
-static gpuserve_status end_block(const struct run *run, void *in,
+static gpuserve_status end_block(const struct gsv_pass *pass, void *in,
                                  const struct gsv_norm_items *after,
                                  const struct gsv_norm_items *next,
                                  const struct gpuserve_linear *reader)
 {
-    const struct gsv_activations *at = run->at;
+    const struct gsv_activations *at = pass->at;
+    const struct gsv_spec *spec = pass->net->spec;
+    void *stream = stream_of(spec, at);
     gpuserve_status st = GPUSERVE_OK;
 
-    if (is_post_norm(run->net->spec))
-        return add_norm(run, at->hidden, in, at->hidden, NULL, after, reader);
+    if (gsv_is_post_norm(spec))
+        return gsv_pass_norm(pass, gsv_inner_size(&spec->config), stream, in, stream, NULL, after,
+                             reader);
     if (after->gamma >= 0)
-        st = add_norm(run, in, in, NULL, NULL, after, NULL);
+        st = gsv_pass_hidden_norm(pass, in, in, NULL, NULL, after, NULL);
     if (st != GPUSERVE_OK)
         return st;
     if (!next)
-        return add_norm(run, at->hidden, in, at->hidden, NULL, &run->net->spec->final_norm, NULL);
-    return add_norm(run, at->context, in, at->hidden, at->hidden, next, reader);
+        return gsv_pass_hidden_norm(pass, at->hidden, in, at->hidden, NULL, &spec->final_norm,
+                                    NULL);
+    return gsv_pass_hidden_norm(pass, at->context, in, at->hidden, at->hidden, next, reader);
 }
 
 /* Write the adapter's product to the linear's output, as its residual. */
-static gpuserve_status adapt(const struct run *run, int32_t index, struct gpuserve_op_linear *op)
+static gpuserve_status adapt(const struct gsv_pass *pass, int32_t index,
+                             struct gpuserve_op_linear *op)
 {
-    const struct gsv_spec *spec = run->net->spec;
-    const int32_t item = gsv_adapter_item(index, run->at->adapter);
+    const struct gsv_spec *spec = pass->net->spec;
+    const int32_t item = gsv_adapter_item(index, pass->at->adapter);
     const struct gpuserve_op_linear down = {
-        .weight = run->net->linears[item],
+        .weight = pass->net->linears[item],
         .in = op->in,
-        .out = run->at->low,
+        .out = pass->at->low,
         .rows = op->rows,
         .in_ld = op->in_ld,
         .out_ld = spec->config.adapters.rank,
     };
     const struct gpuserve_op_linear up = {
-        .weight = run->net->linears[item + 1],
-        .in = run->at->low,
+        .weight = pass->net->linears[item + 1],
+        .in = pass->at->low,
         .out = op->out,
         .rows = op->rows,
         .in_ld = spec->config.adapters.rank,
         .out_ld = spec->items[item + 1].n,
     };
-    const gpuserve_status st = run->net->backend->linear(run->stream, &down);
+    const gpuserve_status st = pass->net->backend->linear(pass->stream, &down);
 
     op->residual = op->out;
     op->out_ld = up.out_ld;
     op->activation = GPUSERVE_ACT_NONE;
     op->reader = NULL;
-    return st == GPUSERVE_OK ? run->net->backend->linear(run->stream, &up) : st;
+    return st == GPUSERVE_OK ? pass->net->backend->linear(pass->stream, &up) : st;
+}
+
+/* The end of a feed-forward network, of the layer after the last one. */
+static gpuserve_status end_ffn(const struct gsv_pass *pass, int32_t layer, int32_t stage, void *out)
+{
+    const struct gsv_spec *spec = pass->net->spec;
+    const struct gsv_layer *items = &spec->layers[layer];
+    const int32_t number = gsv_stage_ffn(stage);
+    const bool is_last = number + 1 == spec->config.n_ffns;
+    const struct gpuserve_linear *reader = is_last ? gsv_linear_behind(pass->net, layer)
+                                                   : gsv_stage_linear(pass->net, layer, stage + 1);
+    const struct gsv_norm_items *next = NULL;
+    gpuserve_status st;
+
+    if (!is_last)
+        next = &items->ffn[number + 1].before;
+    else if (layer + 1 < spec->config.n_layers)
+        next = &spec->layers[layer + 1].before_attention;
+    st = end_block(pass, out, &items->ffn[number].after, next, reader);
+    if (st != GPUSERVE_OK || !is_last)
+        return st;
+    if (gsv_is_bottleneck(spec))
+        return gsv_leave_bottleneck(pass, layer);
+    if (layer == 0 && spec->convolution >= 0)
+        st = gsv_pass_hidden_norm(pass, pass->at->hidden, pass->at->convolved, pass->at->hidden,
+                                  NULL, &spec->convolution_norm, reader);
+    return st;
 }
 
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
-                                 const struct gsv_activations *at, int32_t layer,
-                                 enum gsv_stage stage)
+                                 const struct gsv_activations *at, int32_t layer, int32_t stage)
 {
     const struct gsv_spec *spec = net->spec;
-    const struct run run = { net, stream, batch, at };
+    const enum gsv_stage kind = gsv_stage_kind(stage);
+    const struct gsv_pass pass = { net, stream, batch, at };
     const struct gsv_layer *items = &spec->layers[layer];
     const struct gsv_weight *item = &spec->items[gsv_stage_item(spec, layer, stage)];
-    const struct gpuserve_linear *contract = linear_of(net, layer, GSV_STAGE_CONTRACT);
-    const bool has_experts = items->router >= 0 && stage >= GSV_STAGE_EXPAND;
-    const bool plain = stage == GSV_STAGE_EXPAND && !spec->config.is_gated;
-    void *out = has_experts ? at->sum : stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
+    const bool has_experts = items->router >= 0 && kind >= GSV_STAGE_EXPAND;
     const bool is_gated = spec->config.is_gated || at->adapter > 0;
+    const bool has_own_value = kind == GSV_STAGE_ATTEND && items->value >= 0;
+    void *out = has_experts ? at->sum : kind == GSV_STAGE_CONTRACT ? at->context : at->wide;
     struct gpuserve_op_linear op = {
-        .weight = linear_of(net, layer, stage),
+        .weight = gsv_stage_linear(net, layer, stage),
         .in = gsv_stage_input(spec, at, stage),
         .out = out,
         .rows = batch->n_rows,
         .in_ld = gsv_stage_input_ld(spec, at, stage),
-        .out_ld = item->n,
+        .out_ld = has_own_value ? gsv_qkv_columns(&spec->config) : item->n,
         .activation = item->activation,
-        .reader = plain ? contract : NULL,
     };
     gpuserve_status st = GPUSERVE_OK;
 
-    if (has_experts && stage == GSV_STAGE_EXPAND)
+    if (has_experts && kind == GSV_STAGE_EXPAND)
         return gsv_run_experts(net, stream, batch, at, layer, op.in);
+    if (kind == GSV_STAGE_EXPAND && !spec->config.is_gated)
+        op.reader = gsv_stage_linear(net, layer, stage + 1);
     if (at->adapter > 0)
-        st = adapt(&run, gsv_stage_item(spec, layer, stage), &op);
+        st = adapt(&pass, gsv_stage_item(spec, layer, stage), &op);
     if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
     if (st != GPUSERVE_OK)
         return st;
-    switch (stage) {
+    switch (kind) {
     case GSV_STAGE_ATTEND:
-        return attend(&run, layer);
+        return attend(&pass, layer);
     case GSV_STAGE_PROJECT:
-        return end_block(&run, out, &items->after_attention, &items->before_ffn,
-                         linear_of(net, layer, GSV_STAGE_EXPAND));
+        return end_block(&pass, out, &items->after_attention, &items->ffn[0].before,
+                         gsv_stage_linear(net, layer, GSV_STAGE_EXPAND));
     case GSV_STAGE_EXPAND:
-        return is_gated ? gate(&run, contract) : GPUSERVE_OK;
+        return is_gated ? gate(&pass, gsv_stage_linear(net, layer, stage + 1)) : GPUSERVE_OK;
     default:
-        st = end_block(&run, out, &items->after_ffn,
-                       layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention
-                                                         : NULL,
-                       reader_behind(net, layer));
-        if (st == GPUSERVE_OK && layer == 0 && spec->convolution >= 0)
-            st = add_norm(&run, at->hidden, at->convolved, at->hidden, NULL,
-                          &spec->convolution_norm, reader_behind(net, layer));
-        return st;
+        return end_ffn(&pass, layer, stage, out);
     }
 }
 
@@ -429,17 +344,15 @@ static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *st
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at)
 {
+    const int32_t stages = gsv_stage_count(net->spec);
     gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
 
     if (st == GPUSERVE_OK)
         st = mix(net, stream, batch, at, 0);
-    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
-         i++) {
-        const enum gsv_stage stage = (enum gsv_stage)(i % GSV_STAGE_COUNT);
-
-        st = gsv_encode_stage(net, stream, batch, at, i / GSV_STAGE_COUNT, stage);
-        if (st == GPUSERVE_OK && stage == GSV_STAGE_CONTRACT)
-            st = mix(net, stream, batch, at, i / GSV_STAGE_COUNT + 1);
+    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
+        st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
+        if (st == GPUSERVE_OK && (i + 1) % stages == 0)
+            st = mix(net, stream, batch, at, (i + 1) / stages);
     }
     return st;
 }

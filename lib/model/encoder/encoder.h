@@ -16,21 +16,41 @@ struct gsv_activations {
     float *weights; /* of experts */
     void *sum;      /* of experts */
     void *convolved;
-    const int32_t *neighbours; /* of a convolution */
+    const int32_t *neighbours; /* see neighbours.h */
     int32_t neighbours_ld;
+    void *narrow;    /* rows inside a bottleneck layer */
     int32_t adapter; /* of the batch; 0: none */
     void *mix;       /* WeightedLayerPooling */
 };
 
-/* The stages of a layer, in order; each begins with one linear. In pre-norm layers the input of
- * ATTEND and EXPAND is in `context`, normalized; in post-norm layers it is `hidden`. */
+/* The stages of a layer, in order; each begins with one linear. x is `hidden`, in a bottleneck
+ * layer `narrow`. In pre-norm layers the input of ATTEND and EXPAND is in `context`, normalized; in
+ * post-norm layers it is x. Further feed-forward networks are further pairs of EXPAND and CONTRACT.
+ */
 enum gsv_stage {
     GSV_STAGE_ATTEND,   /* input -> QKV in wide -> context */
-    GSV_STAGE_PROJECT,  /* context -> wide; hidden = hidden + wide, with the layer's norms */
+    GSV_STAGE_PROJECT,  /* context -> wide; x = x + wide, with the layer's norms */
     GSV_STAGE_EXPAND,   /* input -> activation or gated linear unit in wide */
-    GSV_STAGE_CONTRACT, /* wide -> context; hidden = hidden + context, with the layer's norms */
-    GSV_STAGE_COUNT
+    GSV_STAGE_CONTRACT, /* wide -> context; x = x + context, with the layer's norms */
 };
+
+/* Stages of a layer. */
+static inline int32_t gsv_stage_count(const struct gsv_spec *spec)
+{
+    return GSV_STAGE_EXPAND + 2 * spec->config.n_ffns;
+}
+
+static inline enum gsv_stage gsv_stage_kind(int32_t stage)
+{
+    return stage < GSV_STAGE_EXPAND ? (enum gsv_stage)stage
+                                    : (enum gsv_stage)(GSV_STAGE_EXPAND + stage % 2);
+}
+
+/* The feed-forward network of an EXPAND or CONTRACT stage. */
+static inline int32_t gsv_stage_ffn(int32_t stage)
+{
+    return (stage - GSV_STAGE_EXPAND) / 2;
+}
 
 /* Like gsv_net_run() for EMBED, but from hidden states in host memory: batch->n_tokens rows in the
  * net's activation type. */
@@ -38,17 +58,20 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
                                const void *hidden, const struct gsv_run *run,
                                gpuserve_error *error);
 
+/* The activations in device memory of gsv_exec_layout(). */
+struct gsv_activations gsv_place_activations(const struct gsv_exec_layout *layout, char *memory,
+                                             int32_t max_tokens);
+
 /* The index of the item of a stage's linear. */
-int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, enum gsv_stage stage);
+int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, int32_t stage);
 
 /* The first layer with the weights of stored layer `stored`, 0 to n_stored_layers - 1. */
 int32_t gsv_stored_layer(const struct gsv_spec *spec, int32_t stored);
 
 /* The input of the stage's linear, and the elements from row to row. */
-void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at,
-                      enum gsv_stage stage);
+void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations *at, int32_t stage);
 int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activations *at,
-                           enum gsv_stage stage);
+                           int32_t stage);
 
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
@@ -57,8 +80,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
 /* Run one linear of a layer and the operations up to the next linear. */
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
-                                 const struct gsv_activations *at, int32_t layer,
-                                 enum gsv_stage stage);
+                                 const struct gsv_activations *at, int32_t layer, int32_t stage);
 
 /* Run the embedding and all layers; with layer weights their outputs are added up in `mix`. */
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,

@@ -34,8 +34,8 @@ gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer 
         st = gsv_find_tensor(c, &out, names->experts_out, "", NULL, n * wide, hidden, GSV_REQUIRED);
     if (st != GPUSERVE_OK)
         return st;
-    layer->ffn_in = (int32_t)spec->n_items;
-    layer->ffn_out = layer->ffn_in + 1;
+    layer->ffn[0].in = (int32_t)spec->n_items;
+    layer->ffn[0].out = layer->ffn[0].in + 1;
     for (int32_t i = 0; i < n; i++) {
         struct gsv_weight *up = gsv_add_item(spec, GSV_ITEM_LINEAR, wide, hidden);
         struct gsv_weight *down = gsv_add_item(spec, GSV_ITEM_LINEAR, hidden, wide);
@@ -115,6 +115,6 @@ gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_strea
     if (st == GPUSERVE_OK) /* its weights are zeros: the bias in every row */
         st = multiply(&m, items->router + 1, at->low, at->sum);
     for (int32_t i = 0; i < route.experts && st == GPUSERVE_OK; i++)
-        st = add_expert(&m, i, items->ffn_in, in);
+        st = add_expert(&m, i, items->ffn[0].in, in);
     return st;
 }

@@ -23,7 +23,7 @@ static inline bool gsv_has_experts(const struct gsv_config *config, int32_t laye
     return config->experts.n > 0 && layer % config->experts.every == config->experts.first;
 }
 
-/* Add the items; ffn_in and ffn_out become those of the first expert. */
+/* Add the items; ffn[0] becomes the first expert. */
 gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer *layer);
 
 /* Compute at->sum from `in`; changes `context` and `wide`. */

@@ -19,7 +19,7 @@ struct gsv_exec {
     float *pooled[2];    /* device, [max_sequences, pooled_columns] */
     float *bounce;       /* host; rows that are cut or interleaved; NULL if none */
     int32_t *parts;      /* host, [2 * max_sequences]; NULL unless the model skips prompts */
-    int32_t *neighbours; /* host, [kernel - 1, max_tokens] of a convolution; else NULL */
+    int32_t *neighbours; /* host, see neighbours.h; NULL if the model needs none */
     int32_t max_sequences, max_tokens;
 };
 

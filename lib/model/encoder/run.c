@@ -20,7 +20,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/encoder/convolution.h"
+#include "lib/model/encoder/neighbours.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
 {
     const bool has_parts = gsv_has_parts(work->net->spec);
     const size_t rows = (size_t)options->max_sequences * (has_parts ? 2 : 1);
-    const int32_t kernel = work->net->spec->config.convolution.kernel;
+    const int32_t neighbours = gsv_neighbours_per_token(&work->net->spec->config);
     bool whole = true;
 
     work->max_sequences = options->max_sequences;
@@ -48,8 +48,8 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
         work->parts = gsv_alloc_array(rows, sizeof(*work->parts));
         whole = whole && work->parts;
     }
-    if (kernel > 0) {
-        work->neighbours = gsv_alloc_array((size_t)kernel * (size_t)options->max_tokens,
+    if (neighbours > 0) {
+        work->neighbours = gsv_alloc_array((size_t)neighbours * (size_t)options->max_tokens,
                                            sizeof(*work->neighbours));
         whole = whole && work->neighbours;
     }
@@ -98,20 +98,11 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     if (st != GPUSERVE_OK)
         goto fail;
     work->memory = memory;
-    work->at.hidden = work->memory + work->layout.hidden;
-    work->at.context = work->memory + work->layout.context;
-    work->at.wide = work->memory + work->layout.wide;
-    work->at.low = work->memory + work->layout.low;
-    work->at.weights = (float *)(void *)(work->memory + work->layout.weights);
-    work->at.sum = work->memory + work->layout.sum;
-    work->at.convolved = work->memory + work->layout.convolved;
-    work->at.neighbours = (const int32_t *)(void *)(work->memory + work->layout.neighbours);
-    work->at.neighbours_ld = options->max_tokens;
-    work->at.mix = work->memory + work->layout.mix;
+    work->at = gsv_place_activations(&work->layout, work->memory, options->max_tokens);
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);
-    if (st == GPUSERVE_OK && work->neighbours)
+    if (st == GPUSERVE_OK && net->spec->config.convolution.kernel > 0)
         st = write_zeros(work, error);
     if (st != GPUSERVE_OK)
         goto fail;
@@ -364,7 +355,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     if (rows.skips)
         st = write_parts(work, host, run->skip, error);
     if (st == GPUSERVE_OK && work->neighbours)
-        st = gsv_write_neighbours(work, host, error);
+        st = gsv_write_neighbours(work->net, work->max_tokens, host, work->neighbours,
+                                  work->memory + work->layout.neighbours, error);
     if (st == GPUSERVE_OK)
         st = backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)

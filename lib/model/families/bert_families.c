@@ -286,6 +286,58 @@ static gpuserve_status read_big_bird(struct gsv_config *config, const struct gsv
     return st;
 }
 
+/* ----------------------------------------------------------------------------------- MobileBERT */
+
+static const struct gsv_tensor_names mobilebert_names = {
+    BERT_EMBEDDINGS,
+    .projection = "embeddings.embedding_transformation",
+    BERT_LAYER,
+    .other_ffns = "ffn.%d.",
+    .bottleneck_in = "bottleneck.input.dense",
+    .norm_bottleneck_in = "bottleneck.input.LayerNorm",
+    .bottleneck_attention = "bottleneck.attention.dense",
+    .norm_bottleneck_attention = "bottleneck.attention.LayerNorm",
+    .bottleneck_out = "output.bottleneck.dense",
+    .norm_bottleneck_out = "output.bottleneck.LayerNorm",
+};
+static const struct gsv_masked_names mobilebert_masked = {
+    .transform = "cls.predictions.transform.dense",
+    .norm = "cls.predictions.transform.LayerNorm",
+    .decoder = "cls.predictions.decoder",
+    .decoder_columns = "cls.predictions.dense",
+    .bias = "cls.predictions.bias",
+    .other_bias = "cls.predictions.decoder.bias",
+    .activation = -1,
+};
+
+/* "no_norm" is gamma * x + beta. The embeddings' norm and the norm before a bottleneck's output are
+ * created without layer_norm_eps: they have the default of torch. */
+static gpuserve_status read_mobilebert(struct gsv_config *config, const struct gsv_json_value *json,
+                                       gpuserve_error *error)
+{
+    const char *norm = "no_norm";
+    bool has_dense = true;
+    gpuserve_status st = gsv_json_string(json, "normalization_type", FILE_NAME, &norm, error);
+
+    config->is_trigram = true;
+    config->fixed_eps = 1e-5f;
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "trigram_input", FILE_NAME, &config->is_trigram, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "classifier_activation", FILE_NAME, &has_dense, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    config->has_no_dense = !has_dense;
+    if (strcmp(norm, "no_norm") == 0)
+        config->norm = GPUSERVE_NORM_NONE;
+    else if (strcmp(norm, "layer_norm") != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": normalization_type '%.64s' is not supported, only 'no_norm' "
+                                  "and 'layer_norm' are",
+                        norm);
+    return GPUSERVE_OK;
+}
+
 /* ------------------------------------------------------------------------------ pre-norm stacks */
 
 static const struct gsv_tensor_names megatron_names = {
@@ -420,6 +472,21 @@ const struct gsv_family gsv_bert_families[] = {
         .always_projects = true,
         .classifier = &bert_classifier,
         .masked = &rembert_masked,
+    },
+    {
+        .model_types = GSV_NAME_LIST("mobilebert"),
+        .classes = GSV_NAME_LIST("MobileBert"),
+        .prefix = "mobilebert.",
+        .keys = &projected_keys,
+        .names = { &mobilebert_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .default_activation = "relu",
+        .adds_after_projection = true,
+        .has_bottlenecks = true,
+        .classifier = &bert_classifier,
+        .masked = &mobilebert_masked,
+        .read = read_mobilebert,
     },
     {
         .model_types = GSV_NAME_LIST("megatron-bert"),

@@ -208,11 +208,12 @@ static gpuserve_status refuse_variants(struct gsv_config *config, const struct g
 static gpuserve_status check_heads(struct gsv_config *config, gpuserve_error *error)
 {
     if (config->head_size == 0) {
-        if (config->hidden_size % config->n_heads != 0)
+        if (gsv_inner_size(config) % config->n_heads != 0)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            FILE_NAME ": hidden_size %d is not divisible by %d attention heads",
-                            config->hidden_size, config->n_heads);
-        config->head_size = config->hidden_size / config->n_heads;
+                            FILE_NAME ": %s %d is not divisible by %d attention heads",
+                            config->bottleneck.width > 0 ? "intra_bottleneck_size" : "hidden_size",
+                            gsv_inner_size(config), config->n_heads);
+        config->head_size = gsv_inner_size(config) / config->n_heads;
     }
     if (config->n_heads % config->n_kv_heads != 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
@@ -263,6 +264,13 @@ static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_js
     if (config->n_kv_heads == 0)
         config->n_kv_heads = config->n_heads;
     config->n_stored_layers = config->n_layers;
+    config->n_ffns = 1;
+    if (config->family->has_bottlenecks) {
+        const gpuserve_status st = gsv_bottleneck_read(config, json, error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+    }
     return check_heads(config, error);
 }
 
@@ -382,6 +390,7 @@ static void set_defaults(struct gsv_config *config)
 
     config->is_gated = family->is_gated;
     config->is_causal = family->is_causal;
+    config->norm = family->norm;
     config->qkv_bias = family->qkv_bias;
     config->out_bias = family->out_bias;
     config->ffn_in_bias = family->ffn_in_bias;

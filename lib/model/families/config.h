@@ -13,6 +13,7 @@
 #define GSV_MAX_LAYERS 512
 #define GSV_MAX_WIDTH (1 << 16) /* columns of a token vector */
 #define GSV_MAX_ROTARY 256      /* dimensions of a head */
+#define GSV_MAX_FFNS 8          /* feed-forward networks of a layer */
 
 /* Rotary positions: pair i turns by position * frequency[i]. */
 struct gsv_rotary {
@@ -60,6 +61,20 @@ struct gsv_convolution {
     int32_t activation; /* gpuserve_activation */
 };
 
+/* What query and key of a bottleneck layer read. */
+enum gsv_bottleneck_source {
+    GSV_BOTTLENECK_HIDDEN, /* the layer's input, as the value */
+    GSV_BOTTLENECK_SHARED, /* a projection of their own; the value reads the layer's input */
+    GSV_BOTTLENECK_INPUT   /* the narrow stream, as the value */
+};
+
+/* Layers that compute on fewer columns: a projection before attention, one after the feed-forward
+ * networks (MobileBERT). */
+struct gsv_bottleneck {
+    int32_t width; /* 0: none */
+    enum gsv_bottleneck_source source;
+};
+
 /* A mixture of experts in layers `first`, `first` + `every`, ... in place of the feed-forward
  * network. */
 struct gsv_experts {
@@ -95,7 +110,14 @@ struct gsv_config {
     int32_t end_id;      /* of GSV_LAST_FIRST_END */
     enum gsv_last_rule last_rule;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */
+    int32_t norm;       /* gpuserve_norm of the encoder */
     float eps;
+    float fixed_eps; /* of the embeddings' norm, and of a layer's last norm before the bottleneck's
+                        output; 0: `eps` */
+    int32_t n_ffns;  /* feed-forward networks of a layer */
+    struct gsv_bottleneck bottleneck;
+    bool is_trigram; /* the projection of a token reads the embeddings of the next token, of its
+                        own and of the previous token */
     bool is_gated, is_causal;
     bool no_position_table; /* config.json leaves the family's position table out */
     bool has_task;          /* ERNIE: the first task vector is added to each token */
@@ -108,6 +130,7 @@ struct gsv_config {
     /* The classifier, from the family and config.json. */
     int32_t classifier_pooling, classifier_activation;
     bool pools_logits; /* the classifier runs on each token, then the logits are averaged */
+    bool has_no_dense; /* the classifier's first layer is left out */
     enum gsv_presence qkv_bias, out_bias, ffn_in_bias, ffn_out_bias, norm_bias;
     struct gsv_convolution convolution;
     struct gsv_experts experts;
@@ -121,6 +144,18 @@ struct gsv_config {
 static inline bool gsv_is_local(const struct gsv_config *config, int32_t layer)
 {
     return (config->local[layer / 64] >> layer % 64 & 1) != 0;
+}
+
+/* Columns of the rows inside a layer. */
+static inline int32_t gsv_inner_size(const struct gsv_config *config)
+{
+    return config->bottleneck.width > 0 ? config->bottleneck.width : config->hidden_size;
+}
+
+/* True if the value reads other rows than query and key. */
+static inline bool gsv_has_own_value(const struct gsv_config *config)
+{
+    return config->bottleneck.width > 0 && config->bottleneck.source == GSV_BOTTLENECK_SHARED;
 }
 
 /* Columns of query, key and value together, and of the attention output. */
@@ -169,6 +204,10 @@ gpuserve_status gsv_config_labels(struct gsv_config *config, const struct gsv_js
                                   gpuserve_error *error);
 gpuserve_status gsv_config_score(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error);
+
+/* bottleneck.c: read the sizes of bottleneck layers. */
+gpuserve_status gsv_bottleneck_read(struct gsv_config *config, const struct gsv_json_value *json,
+                                    gpuserve_error *error);
 
 /* adapters.c: read "lora_adaptations" and their relatives. */
 gpuserve_status gsv_adapters_read(struct gsv_adapters *adapters, const struct gsv_json_value *json,

@@ -58,6 +58,11 @@ struct gsv_tensor_names {
     const char *router, *experts_in, *experts_out, *experts_bias; /* of a mixture of experts; the
                                                                      last three are whole names */
     const char *final_norm;
+    /* Products of bottleneck layers, and their norms. */
+    const char *bottleneck_in, *norm_bottleneck_in;
+    const char *bottleneck_attention, *norm_bottleneck_attention;
+    const char *bottleneck_out, *norm_bottleneck_out;
+    const char *other_ffns; /* "ffn.%d.", prefix of the feed-forward networks before the last one */
 };
 
 /* Pooling and layers of a sequence classifier. */
@@ -75,6 +80,7 @@ struct gsv_classifier_names {
  * embeddings if the file has no decoder. `norm` may list names, "a|b"; NULL: no transform. */
 struct gsv_masked_names {
     const char *transform, *norm, *decoder;
+    const char *decoder_columns;   /* [columns, words]: further columns of a narrower decoder */
     const char *bias, *other_bias; /* full names; the second is used by newer files */
     int32_t activation;            /* gpuserve_activation; -1: the encoder's own; -2: the
                                       classifier's */
@@ -112,21 +118,23 @@ struct gsv_family {
     /* Options that are equal in all models of the family; the others are in config.json. */
     enum gsv_position_rule position_rule;
     enum gsv_norm_position norm_position;
-    int32_t norm;                   /* gpuserve_norm of all norms */
-    bool gamma_plus_one;            /* the file holds gamma - 1 (Gemma) */
-    bool is_causal;                 /* unless config.json says otherwise */
-    bool is_gated;                  /* activation(gate) * values */
-    bool unbounded;                 /* relative positions: no table limits the length */
-    bool always_projects;           /* `projection` exists even if the sizes are equal */
-    bool norm_after_projection;     /* the embedding norm follows the projection (DeBERTa) */
-    bool interleaves_qkv;           /* `qkv` holds query, key and value head by head (DeBERTa) */
-    bool scale_words;               /* word embeddings times sqrt(hidden_size) (Gemma) */
-    bool is_bucketed;               /* `relative` names a table of buckets of distances */
-    bool bias_keys;                 /* config.json has "attention_bias", "mlp_bias", "norm_bias" */
-    bool skips_first_norm;          /* layer 0 has no norm before attention (ModernBERT) */
-    bool is_encoder_of_pair;        /* config.json describes an encoder and a decoder (T5) */
-    const char *position_type;      /* the supported "position_embedding_type"; NULL: not read */
-    float attention_scale;          /* 0: 1 / sqrt(head_size) */
+    int32_t norm;               /* gpuserve_norm of all norms */
+    bool gamma_plus_one;        /* the file holds gamma - 1 (Gemma) */
+    bool is_causal;             /* unless config.json says otherwise */
+    bool is_gated;              /* activation(gate) * values */
+    bool unbounded;             /* relative positions: no table limits the length */
+    bool always_projects;       /* `projection` exists even if the sizes are equal */
+    bool norm_after_projection; /* the embedding norm follows the projection (DeBERTa) */
+    bool interleaves_qkv;       /* `qkv` holds query, key and value head by head (DeBERTa) */
+    bool scale_words;           /* word embeddings times sqrt(hidden_size) (Gemma) */
+    bool is_bucketed;           /* `relative` names a table of buckets of distances */
+    bool bias_keys;             /* config.json has "attention_bias", "mlp_bias", "norm_bias" */
+    bool adds_after_projection; /* positions and types are added to the projection (MobileBERT) */
+    bool has_bottlenecks;       /* config.json may have bottleneck layers */
+    bool skips_first_norm;      /* layer 0 has no norm before attention (ModernBERT) */
+    bool is_encoder_of_pair;    /* config.json describes an encoder and a decoder (T5) */
+    const char *position_type;  /* the supported "position_embedding_type"; NULL: not read */
+    float attention_scale;      /* 0: 1 / sqrt(head_size) */
     const char *default_activation; /* NULL: gelu */
     double default_eps;             /* 0: 1e-12 */
     int32_t default_types;          /* type_vocab_size if config.json has none */

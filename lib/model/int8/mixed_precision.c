@@ -14,7 +14,7 @@
  *
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
-#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/neighbours.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
@@ -102,9 +102,11 @@ static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t
     if (st != GPUSERVE_OK)
         return st;
     probe->memory = memory;
-    probe->at.hidden = probe->memory + layout.hidden;
-    probe->at.context = probe->memory + layout.context;
-    probe->at.wide = probe->memory + layout.wide;
+    probe->at = gsv_place_activations(&layout, probe->memory, options.max_tokens);
+    st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, probe->memory + layout.neighbours,
+                             error);
+    if (st != GPUSERVE_OK)
+        return st;
     stream = gsv_stream_options(m->net->spec, backend, &options, &layout);
     return backend->stream_create(m->net->device, &probe->stream, &stream, error);
 }
@@ -136,8 +138,10 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
 /* The index of a product's item. */
 static int32_t item_of(const struct gsv_net *net, int32_t product)
 {
-    return gsv_stage_item(net->spec, gsv_stored_layer(net->spec, product / GSV_STAGE_COUNT),
-                          (enum gsv_stage)(product % GSV_STAGE_COUNT));
+    const int32_t stages = gsv_stage_count(net->spec);
+
+    return gsv_stage_item(net->spec, gsv_stored_layer(net->spec, product / stages),
+                          product % stages);
 }
 
 static size_t product_bytes(const struct gsv_net *net, int32_t product, uint32_t dtype)
@@ -167,7 +171,8 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     m->columns = net->spec->facts.dim > 0 ? net->spec->facts.dim : net->spec->config.hidden_size;
     m->row_bytes =
         (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
-    net->int8.n_products = GSV_STAGE_COUNT * net->spec->config.n_stored_layers;
+    net->int8.n_layer_products = gsv_stage_count(net->spec);
+    net->int8.n_products = net->int8.n_layer_products * net->spec->config.n_stored_layers;
     net->int8.n_probes = m->host->n_sequences;
     net->int8.kept_dtype = m->exact_dtype;
     for (int32_t i = 0; i < net->int8.n_products; i++)
@@ -210,6 +215,7 @@ static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtyp
 static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
+    const int32_t stages = gsv_stage_count(m->net->spec);
     struct probe *probe = &m->probe;
     struct gpuserve_batch batch;
     int32_t replayed = 0;
@@ -219,10 +225,9 @@ static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error
 
     if (st != GPUSERVE_OK)
         return st;
-    st = step < 0
-             ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
-             : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / GSV_STAGE_COUNT,
-                                (enum gsv_stage)(step % GSV_STAGE_COUNT));
+    st = step < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
+                  : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / stages,
+                                     step % stages);
     if (st != GPUSERVE_OK)
         return gsv_give_up_batch(backend, probe->stream, st, error);
     st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
@@ -232,8 +237,8 @@ static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error
 /* Run a product in full precision, with a linear created for this call. */
 static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *error)
 {
-    const int32_t index = gsv_stage_item(m->net->spec, step / GSV_STAGE_COUNT,
-                                         (enum gsv_stage)(step % GSV_STAGE_COUNT));
+    const int32_t stages = gsv_stage_count(m->net->spec);
+    const int32_t index = gsv_stage_item(m->net->spec, step / stages, step % stages);
     struct gpuserve_linear **link = &m->net->linears[index];
     struct gpuserve_linear *rounded = *link;
     gpuserve_status st;
@@ -319,13 +324,13 @@ static gpuserve_status make_vectors(struct mixer *m, const char *hidden, float *
 static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error)
 {
     const size_t bytes = (size_t)m->host->n_tokens * m->row_bytes;
+    const int32_t stages = gsv_stage_count(m->net->spec);
     char *hidden = gsv_alloc_array(bytes, 1);
     gpuserve_status st =
         hidden ? run_product(m, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
-    for (int32_t i = 0; i < m->net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK;
-         i++)
+    for (int32_t i = 0; i < m->net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
         st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
@@ -382,15 +387,23 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
 /* The product at index `at` of the order. */
 static int32_t product_at(const struct mixer *m, int32_t at)
 {
-    const int32_t n = m->net->spec->config.n_stored_layers;
+    const int32_t n = m->net->spec->config.n_stored_layers, ffns = m->net->spec->config.n_ffns;
+    const int32_t stages = gsv_stage_count(m->net->spec), others = stages - ffns;
+    const int32_t first = m->order == ATTENTION_FIRST ? 2 : ffns; /* products of a layer */
+    const int32_t late = at - first * n;
 
     if (m->order == LAYERS)
         return at;
+    if (m->order == ATTENTION_FIRST && late < 0)
+        return at / 2 * stages + at % 2;
     if (m->order == ATTENTION_FIRST)
-        return at < 2 * n ? at / 2 * GSV_STAGE_COUNT + at % 2
-                          : (at - 2 * n) / 2 * GSV_STAGE_COUNT + GSV_STAGE_CONTRACT - at % 2;
-    return at < n ? at * GSV_STAGE_COUNT + GSV_STAGE_CONTRACT
-                  : (at - n) / 3 * GSV_STAGE_COUNT + (at - n) % 3;
+        return late / (2 * ffns) * stages + GSV_STAGE_CONTRACT + late % (2 * ffns) / 2 * 2 -
+               late % 2;
+    if (late < 0)
+        return at / ffns * stages + GSV_STAGE_CONTRACT + at % ffns * 2;
+    return late / others * stages + (late % others < GSV_STAGE_EXPAND
+                                         ? late % others
+                                         : 2 * (late % others) - GSV_STAGE_EXPAND);
 }
 
 /* The number of products, in this order, that fit into the reserved memory. */

@@ -14,7 +14,7 @@
  * LayerNorm's output also feeds the residual. So the scale is applied to the linear's input and not
  * folded into the LayerNorm.
  */
-#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/neighbours.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
@@ -98,10 +98,11 @@ static gpuserve_status smoother_init(struct smoother *s, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     s->memory = memory;
-    s->at.hidden = s->memory + layout.hidden;
-    s->at.context = s->memory + layout.context;
-    s->at.wide = s->memory + layout.wide;
-    st = alloc_host(s, (size_t)layout.wide_columns, error);
+    s->at = gsv_place_activations(&layout, s->memory, options.max_tokens);
+    st = gsv_fill_neighbours(s->net, options.max_tokens, s->host, s->memory + layout.neighbours,
+                             error);
+    if (st == GPUSERVE_OK)
+        st = alloc_host(s, (size_t)layout.wide_columns, error);
     if (st != GPUSERVE_OK)
         return st;
     stream = gsv_stream_options(s->net->spec, backend, &options, &layout);
@@ -151,7 +152,7 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, int32
 
 /* range[j] = the fourth root of the mean of x_j^4 over the stage's input, and the means for
  * set_squares(). Each text has the same weight: errors do not average out in a short one. */
-static gpuserve_status measure_input(struct smoother *s, enum gsv_stage stage, size_t columns,
+static gpuserve_status measure_input(struct smoother *s, int32_t stage, size_t columns,
                                      gpuserve_error *error)
 {
     const char *input = gsv_stage_input(s->net->spec, &s->at, stage);
@@ -228,7 +229,7 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
 }
 
 /* Run one stage as a batch; layer -1 is the embedding. */
-static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
+static gpuserve_status run_stage(struct smoother *s, int32_t layer, int32_t stage,
                                  gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = s->net->backend;
@@ -248,13 +249,14 @@ static gpuserve_status run_stage(struct smoother *s, int32_t layer, enum gsv_sta
     return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
 }
 
-static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, enum gsv_stage stage,
+static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, int32_t stage,
                                     gpuserve_error *error)
 {
     struct gsv_net *net = s->net;
     const int32_t index = gsv_stage_item(net->spec, layer, stage);
     const struct gsv_weight *item = &net->spec->items[index];
-    const bool is_last = layer + 1 == net->spec->config.n_layers && stage == GSV_STAGE_COUNT - 1;
+    const bool is_last =
+        layer + 1 == net->spec->config.n_layers && stage == gsv_stage_count(net->spec) - 1;
     struct gpuserve_linear_source source = { 0 };
     struct gsv_input_squares squares;
     gpuserve_status st;
@@ -288,12 +290,13 @@ gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
         .host = batch,
         .n_threads = n_threads,
     };
+    const int32_t stages = gsv_stage_count(net->spec);
     gpuserve_status st = smoother_init(&s, error);
 
     if (st == GPUSERVE_OK)
         st = run_stage(&s, -1, GSV_STAGE_ATTEND, error);
-    for (int32_t i = 0; i < net->spec->config.n_layers * GSV_STAGE_COUNT && st == GPUSERVE_OK; i++)
-        st = smooth_stage(&s, i / GSV_STAGE_COUNT, (enum gsv_stage)(i % GSV_STAGE_COUNT), error);
+    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
+        st = smooth_stage(&s, i / stages, i % stages, error);
     smoother_reset(&s);
     return st;
 }

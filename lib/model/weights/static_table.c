@@ -148,6 +148,7 @@ gpuserve_status gsv_static_configure(struct gsv_spec *spec, gpuserve_error *erro
     config->vocab_size = (int32_t)rows->shape[0];
     config->hidden_size = config->embedding_size = (int32_t)tables.vectors.shape[1];
     config->n_heads = config->n_kv_heads = config->head_size = 1; /* there is no attention */
+    config->n_ffns = 1;
     config->max_positions = MAX_POSITIONS;
     config->pad_id = -1;
     config->norm_bias = GSV_ABSENT;
@@ -189,7 +190,7 @@ gpuserve_status gsv_static_collect(struct gsv_spec *spec, gpuserve_error *error)
     spec->convolution = spec->position = spec->type = spec->projection = spec->relative =
         spec->position_index = -1;
     spec->rotary[0] = spec->rotary[1] = -1;
-    spec->embedding_norm = spec->final_norm = (struct gsv_norm_items){ -1, -1 };
+    spec->embedding_norm = spec->final_norm = GSV_NO_NORM;
     spec->word = (int32_t)spec->n_items;
     if (st == GPUSERVE_OK)
         st = check_vectors(&tables.vectors, config->hidden_size, error);

@@ -126,6 +126,13 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
     }
     if (config->convolution.kernel > 0)
         digest_number(state, config->convolution.activation);
+    if (config->norm != config->family->norm || config->bottleneck.width > 0 ||
+        config->is_trigram || config->n_ffns > 1) {
+        digest_number(state, config->norm);
+        digest_number(state, config->bottleneck.source);
+        digest_number(state, config->is_trigram);
+        digest_number(state, config->n_ffns);
+    }
     if (config->experts.n > 0) {
         digest_number(state, config->experts.n);
         digest_number(state, config->experts.top_k);
@@ -249,6 +256,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
             elements = (size_t)item->weight[0].count + 2 * (size_t)item->n;
         if (item->subtracts)
             elements += (size_t)item->n * (size_t)item->k;
+        if (item->n_columns > 0) /* both tensors beside the result */
+            elements += (size_t)item->weight[0].count + (size_t)item->weight[1].count;
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;
     }
@@ -427,6 +436,25 @@ static gpuserve_status subtract(struct gsv_reader *reader, const struct gsv_weig
     return st;
 }
 
+/* Join the rows of weight 0 with columns of weight 1; `scratch` is as large as both. */
+static gpuserve_status join_columns(struct gsv_reader *reader, const struct gsv_weight *item,
+                                    float *scratch, gpuserve_error *error)
+{
+    const size_t n = (size_t)item->n, k = (size_t)item->k, columns = (size_t)item->n_columns;
+    const size_t words = (size_t)item->weight[1].shape[1];
+    const float *more = scratch + n * columns;
+    gpuserve_status st;
+
+    memcpy(scratch, reader->floats, n * columns * sizeof(*scratch));
+    st = gsv_read_tensor(reader, item, 1, scratch + n * columns, error);
+    for (size_t i = 0; st == GPUSERVE_OK && i < n; i++) {
+        memcpy(reader->floats + i * k, scratch + i * columns, columns * sizeof(*scratch));
+        for (size_t j = columns; j < k; j++)
+            reader->floats[i * k + j] = more[(j - columns) * words + (size_t)item->first + i];
+    }
+    return st;
+}
+
 gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weight *item,
                                 struct gpuserve_linear_source *source, gpuserve_error *error)
 {
@@ -454,6 +482,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         st = sort_heads(reader, item, error);
     if (st == GPUSERVE_OK && item->subtracts)
         st = subtract(reader, item, bias + item->n, error);
+    if (st == GPUSERVE_OK && item->n_columns > 0)
+        st = join_columns(reader, item, bias + item->n, error);
     *source = (struct gpuserve_linear_source){
         .struct_size = sizeof(*source),
         .n = item->n,

@@ -82,7 +82,8 @@ struct gsv_exec_layout {
     uint64_t weights;    /* [max_tokens, experts] floats */
     uint64_t sum;        /* [max_tokens, hidden] of experts */
     uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
-    uint64_t neighbours; /* [kernel - 1, max_tokens] int32 */
+    uint64_t neighbours; /* int32, see neighbours.h */
+    uint64_t narrow;     /* [max_tokens, width of the bottleneck] */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

@@ -194,8 +194,15 @@ static json_t *kept_products(const struct gsv_int8_facts *facts)
     json_t *array = json_array();
 
     for (int32_t i = 0; i < facts->n_products && array; i++) {
-        if (gsv_int8_keeps(facts, i))
-            array = append(array, json_sprintf("layer %d %s", i / 4, names[i % 4]));
+        const int32_t layer = i / facts->n_layer_products, at = i % facts->n_layer_products;
+
+        if (!gsv_int8_keeps(facts, i))
+            continue;
+        if (facts->n_layer_products == 4 || at < 2)
+            array = append(array, json_sprintf("layer %d %s", layer, names[at]));
+        else
+            array = append(array,
+                           json_sprintf("layer %d %s %d", layer, names[2 + at % 2], (at - 2) / 2));
     }
     return array;
 }

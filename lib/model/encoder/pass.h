@@ -1,0 +1,67 @@
+/*
+ * pass.h - one pass of a batch through the encoder, and the operations that its parts share.
+ *
+ * encoder.c runs the layers, embed.c the embeddings, bottleneck.c the projections around a layer.
+ */
+#ifndef GSV_MODEL_PASS_H
+#define GSV_MODEL_PASS_H
+
+#include "lib/model/encoder/encoder.h"
+
+struct gsv_pass {
+    const struct gsv_net *net;
+    struct gpuserve_stream *stream;
+    const struct gpuserve_batch *batch;
+    const struct gsv_activations *at;
+};
+
+static inline bool gsv_is_post_norm(const struct gsv_spec *spec)
+{
+    return spec->config.family->norm_position == GSV_NORM_AFTER;
+}
+
+static inline bool gsv_is_bottleneck(const struct gsv_spec *spec)
+{
+    return spec->config.bottleneck.width > 0;
+}
+
+static inline const struct gpuserve_linear *gsv_stage_linear(const struct gsv_net *net,
+                                                             int32_t layer, int32_t stage)
+{
+    return net->linears[gsv_stage_item(net->spec, layer, stage)];
+}
+
+/* The linear that reads the rows after the last norm of a layer; NULL after the last layer. */
+static inline const struct gpuserve_linear *gsv_linear_behind(const struct gsv_net *net,
+                                                              int32_t layer)
+{
+    return layer + 1 < net->spec->config.n_layers
+               ? gsv_stage_linear(net, layer + 1, GSV_STAGE_ATTEND)
+               : NULL;
+}
+
+/* out = norm(in + residual) on rows of `cols` columns; `sum` receives in + residual. No gamma: no
+ * norm. */
+gpuserve_status gsv_pass_norm(const struct gsv_pass *pass, int32_t cols, void *out, const void *in,
+                              const void *residual, void *sum, const struct gsv_norm_items *norm,
+                              const struct gpuserve_linear *reader);
+
+/* The same on rows of hidden_size columns. */
+gpuserve_status gsv_pass_hidden_norm(const struct gsv_pass *pass, void *out, const void *in,
+                                     const void *residual, void *sum,
+                                     const struct gsv_norm_items *norm,
+                                     const struct gpuserve_linear *reader);
+
+/* out = the product of an item on all rows, with its activation, plus `residual` unless it is
+ * NULL. */
+gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, const void *in,
+                                  void *out, int32_t out_ld, const void *residual);
+
+/* bottleneck.c: enter the bottleneck of a layer: the stream inside it, and the input of query and
+ * key. */
+gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t layer);
+
+/* Leave the bottleneck of a layer, and enter that of the next one. */
+gpuserve_status gsv_leave_bottleneck(const struct gsv_pass *pass, int32_t layer);
+
+#endif
