@@ -46,9 +46,9 @@ static gpuserve_status add_qkv(const struct gsv_collector *c)
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t q = gsv_context_columns(config), kv = config->n_kv_heads * config->head_size;
     const struct gsv_linear_parts parts = { { names->query, names->key, names->value },
-                                        { q, kv, kv },
-                                        gsv_has_own_value(config) ? 2 : 3,
-                                        config->qkv_bias };
+                                            { q, kv, kv },
+                                            gsv_has_own_value(config) ? 2 : 3,
+                                            config->qkv_bias };
 
     if (!names->qkv)
         return gsv_add_parts(c, GSV_ITEM_LINEAR, &parts, gsv_inner_size(config), GPUSERVE_ACT_NONE);
@@ -136,7 +136,7 @@ static gpuserve_status add_layer_positions(const struct gsv_collector *c, struct
     layer->position_key = layer->position_query = -1;
     if (relative->kind == GSV_RELATIVE_BUCKETS && relative->by_layer)
         return gsv_add_table(c, GSV_ITEM_RELATIVE, c->spec->names->relative, relative->n_buckets,
-                         config->n_heads, &layer->relative);
+                             config->n_heads, &layer->relative);
     if (relative->content_to_position) {
         snprintf(name, sizeof(name), "attention.self.%s", key);
         st = add_positions(c, name, !first, &layer->position_key);
@@ -203,13 +203,13 @@ static gpuserve_status add_ffn_products(const struct gsv_collector *c, struct gs
     if (has_experts)
         return gsv_add_experts(c, layer);
     ffn->in = (int32_t)c->spec->n_items;
-    st = config->is_gated ? add_gated(c)
-                          : add_linear(c, names->ffn_in, config->ffn_in_bias, wide, hidden,
-                                       config->activation);
+    st = config->is_gated
+             ? add_gated(c)
+             : add_linear(c, names->ffn_in, config->ffn_in_bias, wide, hidden, config->activation);
     ffn->out = (int32_t)c->spec->n_items;
-    return st == GPUSERVE_OK
-               ? add_linear(c, names->ffn_out, config->ffn_out_bias, hidden, wide, GPUSERVE_ACT_NONE)
-               : st;
+    return st == GPUSERVE_OK ? add_linear(c, names->ffn_out, config->ffn_out_bias, hidden, wide,
+                                          GPUSERVE_ACT_NONE)
+                             : st;
 }
 
 static gpuserve_status add_ffn(const struct gsv_collector *c, struct gsv_layer *layer,
@@ -273,9 +273,9 @@ static gpuserve_status add_bottlenecks(const struct gsv_collector *c, struct gsv
     const struct gsv_tensor_names *names = c->spec->names;
     const int32_t width = config->bottleneck.width, hidden = config->hidden_size;
     const bool used = width > 0, shared = config->bottleneck.source == GSV_BOTTLENECK_SHARED;
-    gpuserve_status st = add_bottleneck(c, used ? names->bottleneck_in : NULL,
-                                        names->norm_bottleneck_in, width, hidden,
-                                        &layer->bottleneck_in);
+    gpuserve_status st =
+        add_bottleneck(c, used ? names->bottleneck_in : NULL, names->norm_bottleneck_in, width,
+                       hidden, &layer->bottleneck_in);
 
     if (st == GPUSERVE_OK)
         st = add_bottleneck(c, used && shared ? names->bottleneck_attention : NULL,

@@ -164,8 +164,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     return total < SIZE_MAX;
 }
 
-struct gsv_activations gsv_place_activations(const struct gsv_exec_layout *layout, char *memory,
-                                             int32_t max_tokens)
+struct gsv_activations gsv_map_activations(const struct gsv_exec_layout *layout, char *memory,
+                                           int32_t max_tokens)
 {
     return (struct gsv_activations){
         .hidden = memory + layout->hidden,

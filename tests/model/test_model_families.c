@@ -258,6 +258,61 @@ static void check_refusal(const char *name, const char *reason)
     cr_expect(strstr(error.message, reason), "%s: '%s' is not in: %s", name, reason, error.message);
 }
 
+/* The vectors of a model in a narrower type, calibrated and probed by its own texts if that is
+ * int8: near to the reference, and equal bits alone and together. */
+static void check_narrow(const char *name, uint32_t dtype, double cosine)
+{
+    struct load_options options = { .dtype = dtype };
+    struct gpuserve_host_batch calibration = { 0 };
+    char path[1024], reference[1100];
+    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED };
+    struct loaded model;
+    struct texts texts;
+    double *want;
+    float *alone, *together;
+    size_t count;
+
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    snprintf(reference, sizeof(reference), "%s/reference.safetensors", path);
+    texts = read_texts(reference);
+    want = read_reference(reference, "embedding_f64", &count);
+    if (dtype == GPUSERVE_DTYPE_INT8) {
+        load_model(&model, path, &(struct load_options){ 0 });
+        calibration = make_batch(gsv_spec_facts(model.spec), &texts, 0, texts.n);
+        options.calibration = options.probes = &calibration;
+        unload_model(&model);
+    }
+    load_model(&model, path, &options);
+    run.dimensions = gsv_spec_facts(model.spec)->dim;
+    alone = run_alone(&model, &texts, run);
+    together = run_all(&model, &texts, run);
+    cr_expect_geq(compare_rows(alone, want, texts.n, count / texts.n).min_cosine, cosine,
+                  "%s, dtype %u: cosine %g", name, dtype,
+                  compare_rows(alone, want, texts.n, count / texts.n).min_cosine);
+    cr_expect(memcmp(alone, together, count * sizeof(float)) == 0, "%s, dtype %u", name, dtype);
+    if (dtype == GPUSERVE_DTYPE_INT8) {
+        cr_expect(gsv_net_int8(model.net)->is_measured, "%s", name);
+        free_batch(&calibration);
+    }
+    free(together);
+    free(alone);
+    free(want);
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+Test(model_families, bottlenecks_in_narrower_types)
+{
+    static const char *const names[] = { "mobilebert", "mobilebert-options",
+                                         "mobilebert-no-bottleneck", "mobilebert-narrow-attention",
+                                         "mobilebert-same-size" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        check_narrow(names[i], GPUSERVE_DTYPE_BFLOAT16, 0.999);
+        check_narrow(names[i], GPUSERVE_DTYPE_INT8, 0.997);
+    }
+}
+
 Test(model_families, equals_transformers_in_float64)
 {
     static struct name names[MAX_MODELS];

@@ -191,6 +191,7 @@ static const struct scenario scenarios[] = {
     { "models/jina-v3-hub-lora", NULL, GPUSERVE_DTYPE_INT8, true },
     { "models/nomic-moe-hub", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/deberta-v2-conv", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "models/mobilebert", NULL, GPUSERVE_DTYPE_INT8, true },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-router-dense", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-weighted-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
@@ -306,6 +307,10 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
                                   "models/umt5-encoder",
                                   "models/gemma3-bidirectional",
                                   "models/llama-longrope",
+                                  "models/mobilebert",
+                                  "models/mobilebert-options",
+                                  "models/mobilebert-masked",
+                                  "models/mobilebert-same-size",
                                   "models/jina-v3-hub-lora" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

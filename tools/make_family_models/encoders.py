@@ -107,6 +107,11 @@ def mobilebert(maker):
     maker.write("mobilebert-single-no-activation", tf.MobileBertForSequenceClassification,
                 config(num_hidden_layers=1, num_labels=2, classifier_activation=False,
                 embedding_size=8, true_hidden_size=8, intra_bottleneck_size=8, hidden_size=16, num_attention_heads=2))
+    maker.write("mobilebert-narrow-attention", tf.MobileBertModel, config(
+        use_bottleneck_attention=True, num_feedforward_networks=3), pooling="mean")
+    maker.write("mobilebert-same-size", tf.MobileBertModel, config(
+        embedding_size=32, true_hidden_size=32, intra_bottleneck_size=32, key_query_shared_bottleneck=False, trigram_input=False, num_hidden_layers=1),
+        pooling="mean")
 
 
 def longformer(maker):

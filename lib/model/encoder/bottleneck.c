@@ -19,14 +19,14 @@ gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t number
         gsv_pass_multiply(pass, layer->bottleneck_in.linear, at->hidden, at->narrow, width, NULL);
 
     if (st == GPUSERVE_OK)
-        st = gsv_pass_norm(pass, width, at->narrow, at->narrow, NULL, NULL, &layer->bottleneck_in.norm,
-                         shared ? NULL : reader);
+        st = gsv_pass_norm(pass, width, at->narrow, at->narrow, NULL, NULL,
+                           &layer->bottleneck_in.norm, shared ? NULL : reader);
     if (st == GPUSERVE_OK && shared)
-        st =
-            gsv_pass_multiply(pass, layer->bottleneck_attention.linear, at->hidden, at->context, width, NULL);
+        st = gsv_pass_multiply(pass, layer->bottleneck_attention.linear, at->hidden, at->context,
+                               width, NULL);
     return st == GPUSERVE_OK && shared
                ? gsv_pass_norm(pass, width, at->context, at->context, NULL, NULL,
-                             &layer->bottleneck_attention.norm, reader)
+                               &layer->bottleneck_attention.norm, reader)
                : st;
 }
 

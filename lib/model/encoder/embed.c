@@ -37,10 +37,10 @@ static gpuserve_status embed_projected(const struct gsv_pass *pass)
 
     if (st == GPUSERVE_OK)
         st = gsv_pass_multiply(pass, spec->projection, pass->at->wide, pass->at->hidden,
-                      spec->config.hidden_size, NULL);
+                               spec->config.hidden_size, NULL);
     if (st == GPUSERVE_OK && after)
-        st = gsv_pass_hidden_norm(pass, pass->at->hidden, pass->at->hidden, NULL, NULL, &spec->embedding_norm,
-                      NULL);
+        st = gsv_pass_hidden_norm(pass, pass->at->hidden, pass->at->hidden, NULL, NULL,
+                                  &spec->embedding_norm, NULL);
     return st;
 }
 
@@ -51,9 +51,9 @@ static gpuserve_status embed_words_projected(const struct gsv_pass *pass,
 {
     const struct gsv_spec *spec = pass->net->spec;
     const struct gsv_activations *at = pass->at;
-    struct gpuserve_batch places = *pass->batch, trigrams = *pass->batch;
-    const struct gpuserve_op_embed add_places = {
-        .batch = &places,
+    struct gpuserve_batch by_position = *pass->batch, trigrams = *pass->batch;
+    const struct gpuserve_op_embed positions = {
+        .batch = &by_position,
         .out = at->hidden,
         .word = gsv_net_address(pass->net, spec->position),
         .type = gsv_net_address(pass->net, spec->type),
@@ -69,22 +69,23 @@ static gpuserve_status embed_words_projected(const struct gsv_pass *pass,
     };
     gpuserve_status st;
 
-    places.ids = places.positions;
+    by_position.ids = by_position.positions;
     trigrams.ids = at->neighbours;
     trigrams.n_rows *= 3;
-    st = pass->net->backend->embed(pass->stream, &add_places);
+    st = pass->net->backend->embed(pass->stream, &positions);
     if (st == GPUSERVE_OK)
         st = pass->net->backend->embed(pass->stream, &words);
     if (st == GPUSERVE_OK)
-        st = gsv_pass_multiply(pass, spec->projection, at->wide, at->hidden, spec->config.hidden_size,
-                      at->hidden);
-    return st == GPUSERVE_OK
-               ? gsv_pass_hidden_norm(pass, at->hidden, at->hidden, NULL, NULL, &spec->embedding_norm, reader)
-               : st;
+        st = gsv_pass_multiply(pass, spec->projection, at->wide, at->hidden,
+                               spec->config.hidden_size, at->hidden);
+    return st == GPUSERVE_OK ? gsv_pass_hidden_norm(pass, at->hidden, at->hidden, NULL, NULL,
+                                                    &spec->embedding_norm, reader)
+                             : st;
 }
 
 /* The words of an adapter: the vectors of A, and a product with B. */
-static gpuserve_status embed_adapted(const struct gsv_pass *pass, const struct gpuserve_linear *reader)
+static gpuserve_status embed_adapted(const struct gsv_pass *pass,
+                                     const struct gpuserve_linear *reader)
 {
     const struct gsv_spec *spec = pass->net->spec;
     const int32_t item = gsv_adapter_item(spec->word, pass->at->adapter);
@@ -111,8 +112,8 @@ static gpuserve_status embed_adapted(const struct gsv_pass *pass, const struct g
         st = pass->net->backend->embed(pass->stream, &down);
     if (st == GPUSERVE_OK)
         st = pass->net->backend->linear(pass->stream, &up);
-    return st == GPUSERVE_OK ? gsv_pass_hidden_norm(pass, pass->at->hidden, pass->at->hidden, NULL, NULL,
-                                        &spec->embedding_norm, reader)
+    return st == GPUSERVE_OK ? gsv_pass_hidden_norm(pass, pass->at->hidden, pass->at->hidden, NULL,
+                                                    NULL, &spec->embedding_norm, reader)
                              : st;
 }
 
@@ -138,7 +139,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
     if (st == GPUSERVE_OK && gsv_is_bottleneck(spec))
         return gsv_enter_bottleneck(&pass, 0);
     if (st == GPUSERVE_OK && !gsv_is_post_norm(spec))
-        st = gsv_pass_hidden_norm(&pass, at->context, at->hidden, NULL, NULL, &spec->layers[0].before_attention,
-                      reader);
+        st = gsv_pass_hidden_norm(&pass, at->context, at->hidden, NULL, NULL,
+                                  &spec->layers[0].before_attention, reader);
     return st;
 }

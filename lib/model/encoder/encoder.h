@@ -59,8 +59,8 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
                                gpuserve_error *error);
 
 /* The activations in device memory of gsv_exec_layout(). */
-struct gsv_activations gsv_place_activations(const struct gsv_exec_layout *layout, char *memory,
-                                             int32_t max_tokens);
+struct gsv_activations gsv_map_activations(const struct gsv_exec_layout *layout, char *memory,
+                                           int32_t max_tokens);
 
 /* The index of the item of a stage's linear. */
 int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, int32_t stage);

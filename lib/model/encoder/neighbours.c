@@ -57,8 +57,7 @@ gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_toke
                                      const struct gpuserve_host_batch *batch, int32_t *host,
                                      void *to, gpuserve_error *error)
 {
-    const size_t n =
-        (size_t)gsv_neighbours_per_token(&net->spec->config) * (size_t)max_tokens;
+    const size_t n = (size_t)gsv_neighbours_per_token(&net->spec->config) * (size_t)max_tokens;
 
     if (net->spec->config.is_trigram)
         list_trigrams(net->spec, max_tokens, batch, host);
@@ -71,8 +70,7 @@ gpuserve_status gsv_fill_neighbours(const struct gsv_net *net, int32_t max_token
                                     const struct gpuserve_host_batch *batch, void *to,
                                     gpuserve_error *error)
 {
-    const size_t n =
-        (size_t)gsv_neighbours_per_token(&net->spec->config) * (size_t)max_tokens;
+    const size_t n = (size_t)gsv_neighbours_per_token(&net->spec->config) * (size_t)max_tokens;
     int32_t *host;
     gpuserve_status st;
 

@@ -15,7 +15,9 @@
 /* Indices of each token; 0: the model needs none. */
 static inline int32_t gsv_neighbours_per_token(const struct gsv_config *config)
 {
-    return config->is_trigram ? 3 : config->convolution.kernel > 0 ? config->convolution.kernel - 1 : 0;
+    return config->is_trigram               ? 3
+           : config->convolution.kernel > 0 ? config->convolution.kernel - 1
+                                            : 0;
 }
 
 /* Write the indices of a batch to `to`, in device memory. `host` has as many elements. */

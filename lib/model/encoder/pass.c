@@ -4,9 +4,8 @@
 #include "lib/model/encoder/pass.h"
 
 gpuserve_status gsv_pass_norm(const struct gsv_pass *pass, int32_t cols, void *out, const void *in,
-                                   const void *residual, void *sum,
-                                   const struct gsv_norm_items *norm,
-                                   const struct gpuserve_linear *reader)
+                              const void *residual, void *sum, const struct gsv_norm_items *norm,
+                              const struct gpuserve_linear *reader)
 {
     const struct gpuserve_op_add_norm op = {
         .out = out,
@@ -26,15 +25,16 @@ gpuserve_status gsv_pass_norm(const struct gsv_pass *pass, int32_t cols, void *o
 }
 
 gpuserve_status gsv_pass_hidden_norm(const struct gsv_pass *pass, void *out, const void *in,
-                                const void *residual, void *sum, const struct gsv_norm_items *norm,
-                                const struct gpuserve_linear *reader)
+                                     const void *residual, void *sum,
+                                     const struct gsv_norm_items *norm,
+                                     const struct gpuserve_linear *reader)
 {
     return gsv_pass_norm(pass, pass->net->spec->config.hidden_size, out, in, residual, sum, norm,
-                       reader);
+                         reader);
 }
 
-gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, const void *in, void *out,
-                                int32_t out_ld, const void *residual)
+gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, const void *in,
+                                  void *out, int32_t out_ld, const void *residual)
 {
     const struct gsv_weight *item = &pass->net->spec->items[index];
     const struct gpuserve_op_linear op = {

@@ -98,7 +98,7 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     if (st != GPUSERVE_OK)
         goto fail;
     work->memory = memory;
-    work->at = gsv_place_activations(&work->layout, work->memory, options->max_tokens);
+    work->at = gsv_map_activations(&work->layout, work->memory, options->max_tokens);
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);

@@ -292,6 +292,7 @@ static const struct gsv_tensor_names mobilebert_names = {
     BERT_EMBEDDINGS,
     .projection = "embeddings.embedding_transformation",
     BERT_LAYER,
+    .unused_bottleneck = "bottleneck.attention.",
     .other_ffns = "ffn.%d.",
     .bottleneck_in = "bottleneck.input.dense",
     .norm_bottleneck_in = "bottleneck.input.LayerNorm",

@@ -10,18 +10,32 @@
 
 #include "lib/base/error.h"
 
+/* "true_hidden_size" repeats the columns inside a layer. */
+static gpuserve_status check_inner_size(const struct gsv_config *config,
+                                        const struct gsv_json_value *json, gpuserve_error *error)
+{
+    int32_t given = gsv_inner_size(config);
+    const gpuserve_status st =
+        gsv_config_size(json, "true_hidden_size", GSV_MAX_WIDTH, &given, error);
+
+    if (st != GPUSERVE_OK || given == gsv_inner_size(config))
+        return st;
+    return gsv_fail(error, GPUSERVE_E_FORMAT,
+                    GSV_CONFIG_NAME ": true_hidden_size is %d, but layers compute on %d columns",
+                    given, gsv_inner_size(config));
+}
+
 gpuserve_status gsv_bottleneck_read(struct gsv_config *config, const struct gsv_json_value *json,
                                     gpuserve_error *error)
 {
-    const char *name = GSV_CONFIG_NAME;
     bool used = true, narrow = false, shared = true;
     int32_t width = 128, n_ffns = 4;
-    gpuserve_status st = gsv_json_bool(json, "use_bottleneck", name, &used, error);
+    gpuserve_status st = gsv_json_bool(json, "use_bottleneck", GSV_CONFIG_NAME, &used, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "use_bottleneck_attention", name, &narrow, error);
+        st = gsv_json_bool(json, "use_bottleneck_attention", GSV_CONFIG_NAME, &narrow, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "key_query_shared_bottleneck", name, &shared, error);
+        st = gsv_json_bool(json, "key_query_shared_bottleneck", GSV_CONFIG_NAME, &shared, error);
     if (st == GPUSERVE_OK)
         st = gsv_config_size(json, "intra_bottleneck_size", GSV_MAX_WIDTH, &width, error);
     if (st == GPUSERVE_OK)
@@ -30,15 +44,15 @@ gpuserve_status gsv_bottleneck_read(struct gsv_config *config, const struct gsv_
         return st;
     config->n_ffns = n_ffns;
     if (!used)
-        return GPUSERVE_OK;
+        return check_inner_size(config, json, error);
     config->bottleneck.width = width;
     config->bottleneck.source = narrow   ? GSV_BOTTLENECK_INPUT
                                 : shared ? GSV_BOTTLENECK_SHARED
                                          : GSV_BOTTLENECK_HIDDEN;
     if (config->bottleneck.source == GSV_BOTTLENECK_HIDDEN && width != config->hidden_size)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: query and key of bottleneck layers read %d columns, but "
-                        "intra_bottleneck_size is %d",
-                        name, config->hidden_size, width);
-    return GPUSERVE_OK;
+                        GSV_CONFIG_NAME ": query and key of bottleneck layers read %d columns, but "
+                                        "intra_bottleneck_size is %d",
+                        config->hidden_size, width);
+    return check_inner_size(config, json, error);
 }

@@ -102,7 +102,7 @@ static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t
     if (st != GPUSERVE_OK)
         return st;
     probe->memory = memory;
-    probe->at = gsv_place_activations(&layout, probe->memory, options.max_tokens);
+    probe->at = gsv_map_activations(&layout, probe->memory, options.max_tokens);
     st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, probe->memory + layout.neighbours,
                              error);
     if (st != GPUSERVE_OK)

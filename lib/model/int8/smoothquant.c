@@ -98,7 +98,7 @@ static gpuserve_status smoother_init(struct smoother *s, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     s->memory = memory;
-    s->at = gsv_place_activations(&layout, s->memory, options.max_tokens);
+    s->at = gsv_map_activations(&layout, s->memory, options.max_tokens);
     st = gsv_fill_neighbours(s->net, options.max_tokens, s->host, s->memory + layout.neighbours,
                              error);
     if (st == GPUSERVE_OK)
