@@ -48,12 +48,18 @@ static bool is_buffer(const struct gsv_tensor *tensor)
     return tensor->type == GSV_TENSOR_OTHER;
 }
 
-/* True for a bottleneck that the options leave without a reader; it is saved all the same. */
-static bool is_unused_bottleneck(const struct gsv_spec *spec, const struct gsv_tensor *tensor)
+/* True for a tensor that is saved even if the options leave it without a reader. */
+static bool is_known(const struct gsv_spec *spec, const struct gsv_tensor *tensor)
 {
-    return spec->names->unused_bottleneck &&
-           spec->config.bottleneck.source == GSV_BOTTLENECK_INPUT &&
-           strstr(tensor->name, spec->names->unused_bottleneck);
+    for (const char *at = spec->names->unused; at;
+         at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        char part[GSV_TENSOR_NAME_BYTES];
+
+        snprintf(part, sizeof(part), "%.*s", (int)strcspn(at, "|"), at);
+        if (strstr(tensor->name, part))
+            return true;
+    }
+    return false;
 }
 
 /* A tensor of a layer that no item uses would change the result: the layer is another one than
@@ -75,8 +81,7 @@ gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *e
 
         for (size_t i = 0; gsv_weight_file_at(spec->weights.files[f], i, &tensor); i++) {
             if (st != GPUSERVE_OK || strncmp(tensor.name, prefix, strlen(prefix)) != 0 ||
-                is_buffer(&tensor) || gsv_is_row_scales(&tensor) ||
-                is_unused_bottleneck(spec, &tensor) ||
+                is_buffer(&tensor) || gsv_is_row_scales(&tensor) || is_known(spec, &tensor) ||
                 bsearch(&tensor.name, used, n, sizeof(*used), compare_pointers))
                 continue;
             st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,

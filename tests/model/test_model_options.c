@@ -132,6 +132,15 @@ static const struct option_case cases[] = {
       "\"num_feedforward_networks\" is 9, outside 1 to 8" },
     { "mobilebert", "\"normalization_type\": \"no_norm\"", "\"normalization_type\": \"rms\"", NOT,
       "normalization_type 'rms'" },
+    /* windows of all layers */
+    { "longformer", "\"attention_window\": [", "\"attention_window\": [64,", BAD,
+      "attention_window has 3 elements for 2 layers" },
+    { "longformer", "\"attention_window\": [", "\"attention_window\": 63, \"x\": [", BAD,
+      "attention_window is not an even number" },
+    { "longformer", "\"attention_window\": [", "\"attention_window\": [32, 64], \"x\": [", NOT,
+      "attention_window 32 and 64" },
+    { "longformer", "LongformerModel", "LongformerForSequenceClassification", NOT,
+      "needs global attention" },
     /* sharing, embeddings, other families */
     { "albert-groups", "\"num_hidden_groups\": 2", "\"num_hidden_groups\": 9", BAD,
       "num_hidden_groups 9 exceeds 4 layers" },

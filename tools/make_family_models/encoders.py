@@ -108,17 +108,19 @@ def mobilebert(maker):
                 config(num_hidden_layers=1, num_labels=2, classifier_activation=False,
                 embedding_size=8, true_hidden_size=8, intra_bottleneck_size=8, hidden_size=16, num_attention_heads=2))
     maker.write("mobilebert-narrow-attention", tf.MobileBertModel, config(
-        use_bottleneck_attention=True, num_feedforward_networks=3), pooling="mean")
+        use_bottleneck_attention=True, num_feedforward_networks=3), pooling="mean", seed=902)
     maker.write("mobilebert-same-size", tf.MobileBertModel, config(
         embedding_size=32, true_hidden_size=32, intra_bottleneck_size=32, key_query_shared_bottleneck=False, trigram_input=False, num_hidden_layers=1),
-        pooling="mean")
+        pooling="mean", seed=903)
 
 
 def longformer(maker):
-    """Only texts that every window covers whole; without global attention they are plain full attention."""
+    """Without global attention; the windows of most models cover all texts, those of longformer-window do not."""
     config = lambda **more: tf.LongformerConfig(**{**ONE, **ROBERTA, "max_position_embeddings": 66, "attention_window": 64, **more})
     maker.write("longformer", tf.LongformerModel, config(num_hidden_layers=2, attention_window=[64, 64]), pooling="mean", pads=False)
     heads_of(maker, "longformer", all_heads("Longformer"), config, pads=False)
+    maker.write("longformer-window", tf.LongformerModel, config(num_hidden_layers=2, attention_window=[8, 8]), pooling="mean",
+                pads=False, seed=904)
 
 
 def big_bird(maker):

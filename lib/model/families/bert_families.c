@@ -292,7 +292,7 @@ static const struct gsv_tensor_names mobilebert_names = {
     BERT_EMBEDDINGS,
     .projection = "embeddings.embedding_transformation",
     BERT_LAYER,
-    .unused_bottleneck = "bottleneck.attention.",
+    .unused = "bottleneck.attention.",
     .other_ffns = "ffn.%d.",
     .bottleneck_in = "bottleneck.input.dense",
     .norm_bottleneck_in = "bottleneck.input.LayerNorm",
@@ -337,6 +337,60 @@ static gpuserve_status read_mobilebert(struct gsv_config *config, const struct g
                                   "and 'layer_norm' are",
                         norm);
     return GPUSERVE_OK;
+}
+
+/* ----------------------------------------------------------------------------------- Longformer */
+
+/* Global attention has products of its own. No task but sequence classification uses it. */
+static const struct gsv_tensor_names longformer_names = {
+    BERT_EMBEDDINGS,
+    BERT_LAYER,
+    .unused = ".query_global.|.key_global.|.value_global.",
+};
+
+/* The window of a layer: tokens on both sides together. */
+static gpuserve_status read_window(const struct gsv_json_value *value, int32_t *window,
+                                   gpuserve_error *error)
+{
+    const int64_t given = gsv_json_get_int(value);
+
+    if (given < 2 || given > GSV_MAX_WIDTH || given % 2 != 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        FILE_NAME ": attention_window is not an even number from 2 to %d",
+                        GSV_MAX_WIDTH);
+    if (*window > 0 && *window != (int32_t)given / 2)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": attention_window %d and %lld; other windows in other layers "
+                                  "are not supported",
+                        2 * *window, (long long)given);
+    *window = (int32_t)given / 2;
+    return GPUSERVE_OK;
+}
+
+/* Each token attends to attention_window / 2 tokens on each side. */
+static gpuserve_status read_longformer(struct gsv_config *config, const struct gsv_json_value *json,
+                                       gpuserve_error *error)
+{
+    const struct gsv_json_value *windows = gsv_json_member(json, "attention_window");
+    const size_t n = gsv_json_count(windows);
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (config->classifies)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        FILE_NAME ": '%.64s' needs global attention, which is not supported",
+                        config->architecture);
+    if (!windows || gsv_json_is(windows, GSV_JSON_INT) || n == 0)
+        st = windows ? read_window(windows, &config->window, error) : GPUSERVE_OK;
+    else if (n != (size_t)config->n_layers)
+        st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                      FILE_NAME ": attention_window has %zu elements for %d layers", n,
+                      config->n_layers);
+    for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
+        st = read_window(gsv_json_at(windows, i), &config->window, error);
+    if (config->window == 0)
+        config->window = 256;
+    memset(config->local, 0xFF, sizeof(config->local));
+    return st;
 }
 
 /* ------------------------------------------------------------------------------ pre-norm stacks */
@@ -473,6 +527,18 @@ const struct gsv_family gsv_bert_families[] = {
         .always_projects = true,
         .classifier = &bert_classifier,
         .masked = &rembert_masked,
+    },
+    {
+        .model_types = GSV_NAME_LIST("longformer"),
+        .classes = GSV_NAME_LIST("Longformer"),
+        .prefix = "longformer.",
+        .keys = &bert_keys,
+        .names = { &longformer_names },
+        .position_type = "absolute",
+        .default_types = 2,
+        .position_rule = GSV_POSITION_AFTER_PAD,
+        .masked = &roberta_masked,
+        .read = read_longformer,
     },
     {
         .model_types = GSV_NAME_LIST("mobilebert"),
