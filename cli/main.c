@@ -76,14 +76,17 @@ const struct cli_command cli_commands[] = {
       "  gpuserve fit MODEL --train train.csv --test test.csv -o head.safetensors\n"
       "  gpuserve fit MODEL --train all.jsonl --split 0.2 --label-name 1=spam -o "
       "spam.safetensors\n" },
-    { "pull", cli_pull, false, "pull NAME [OPTION...]",
+    { "pull", cli_pull, false, "pull NAME [FILE.gguf] [OPTION...]",
       "download a model from the Hugging Face hub",
       "Downloads to the standard Hugging Face cache, which other programs share; only the files\n"
-      "that gpuserve reads. An interrupted download resumes where it stopped. Environment:\n"
+      "that gpuserve reads. A repository with GGUF files only: its only file, or FILE.gguf; the\n"
+      "printed path is that of the file. An interrupted download resumes where it stopped. "
+      "Environment:\n"
       "HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, https_proxy, "
       "CURL_CA_BUNDLE.\n\n"
       "  gpuserve pull sentence-transformers/all-MiniLM-L6-v2\n"
-      "  gpuserve pull intfloat/e5-small-v2 --revision main\n" },
+      "  gpuserve pull intfloat/e5-small-v2 --revision main\n"
+      "  gpuserve pull ORG/NAME-GGUF NAME-Q8_0.gguf\n" },
     { "completion", cli_completion, false, "completion bash|zsh|fish",
       "print a shell completion script", "  source <(gpuserve completion bash)\n" },
     { "rerank", cli_rerank, true, "rerank MODEL [OPTION...] QUERY [DOCUMENT...]",

@@ -3,7 +3,8 @@
  *
  *   file list -> free space check -> for each file: blob, then link in the snapshot -> ref
  *
- * With HF_HUB_OFFLINE only the cache is searched. Prints the path of the snapshot.
+ * With HF_HUB_OFFLINE only the cache is searched. Prints the path of the snapshot, or of the GGUF
+ * file in it.
  */
 #include "cli/pull/pull.h"
 
@@ -29,12 +30,15 @@ static bool is_offline(void)
     return false;
 }
 
-static int find_offline(const struct pull_cache *cache, const char *name, const char *revision)
+static int find_offline(const struct pull_cache *cache, const struct pull_request *request,
+                        const char *revision)
 {
-    char *snapshot = cli_cache_snapshot(cache, revision);
+    char *snapshot = cli_cache_snapshot(cache, revision, request->file);
 
     if (!snapshot) {
-        cli_fail("%s: revision %s is not in the cache, and HF_HUB_OFFLINE is set", name, revision);
+        cli_fail("%s%s%s: revision %s is not in the cache, and HF_HUB_OFFLINE is set",
+                 request->name, request->file ? "/" : "", request->file ? request->file : "",
+                 revision);
         cli_hint("unset HF_HUB_OFFLINE to download it");
         return CLI_FAILED;
     }
@@ -43,18 +47,18 @@ static int find_offline(const struct pull_cache *cache, const char *name, const 
     return CLI_OK;
 }
 
-static int list_files(struct pull_list *list, struct pull_http *http, const char *name,
-                      const char *revision, const struct cli_args *args)
+static int list_files(struct pull_list *list, struct pull_http *http,
+                      const struct pull_request *request, const char *revision)
 {
     char *escaped = cli_http_escape(revision, false);
-    char *url =
-        cli_format("%s/api/models/%s/revision/%s?blobs=true", http->endpoint, name, escaped);
+    char *url = cli_format("%s/api/models/%s/revision/%s?blobs=true", http->endpoint, request->name,
+                           escaped);
     size_t size;
-    char *json = cli_http_get(http, url, DESCRIPTION_BYTES, &size, name);
+    char *json = cli_http_get(http, url, DESCRIPTION_BYTES, &size, request->name);
     int result = CLI_FAILED;
 
     if (json)
-        result = cli_pull_list(list, json, size, name, &args->include);
+        result = cli_pull_list(list, json, size, request);
     free(json);
     free(url);
     free(escaped);
@@ -87,13 +91,13 @@ static int fetch_all(struct pull_job *job, const struct pull_list *list)
     return result;
 }
 
-static int pull(struct pull_http *http, const struct pull_cache *cache, const char *name,
-                const char *revision, const struct cli_args *args)
+static int pull(struct pull_http *http, const struct pull_cache *cache,
+                const struct pull_request *request, const char *revision, bool quiet)
 {
-    struct pull_job job = { .http = http, .cache = cache, .name = name, .quiet = args->quiet };
+    struct pull_job job = { .http = http, .cache = cache, .name = request->name, .quiet = quiet };
     struct pull_list list;
     char *folder = cli_format("%s/blobs/", cache->folder);
-    int result = list_files(&list, http, name, revision, args);
+    int result = list_files(&list, http, request, revision);
 
     if (result == CLI_OK) {
         job.commit = list.commit;
@@ -106,7 +110,8 @@ static int pull(struct pull_http *http, const struct pull_cache *cache, const ch
         if (result == CLI_OK && !cli_pull_is_commit(revision))
             result = cli_cache_set_ref(cache, revision, list.commit);
         if (result == CLI_OK)
-            printf("%s/snapshots/%s\n", cache->folder, list.commit);
+            printf("%s/snapshots/%s%s%s\n", cache->folder, list.commit, list.is_gguf ? "/" : "",
+                   list.is_gguf ? list.files[0].name : "");
         cli_pull_list_free(&list);
     }
     free(folder);
@@ -116,28 +121,33 @@ static int pull(struct pull_http *http, const struct pull_cache *cache, const ch
 int cli_pull(const struct cli_args *args)
 {
     const char *revision = args->revision ? args->revision : DEFAULT_REVISION;
+    struct pull_request request = { .include = &args->include };
     struct pull_cache cache;
     struct pull_http http;
     int result;
 
-    if (args->n_rest != 1) {
-        cli_usage("pull needs one model");
+    if (args->n_rest < 1 || args->n_rest > 2) {
+        cli_usage("pull needs one model, or one model and one of its GGUF files");
         cli_hint("example: gpuserve pull sentence-transformers/all-MiniLM-L6-v2");
         return CLI_USAGE;
     }
     if (!cli_pull_name_ok(args->rest[0]))
         return cli_usage("\"%s\" is not a valid model name of the hub", args->rest[0]);
+    request.name = args->rest[0];
+    request.file = args->n_rest == 2 ? args->rest[1] : NULL;
+    if (request.file && (!cli_pull_path_ok(request.file) || !cli_pull_is_gguf(request.file)))
+        return cli_usage("\"%s\" is not the name of a .gguf file", request.file);
     if (!cli_pull_revision_ok(revision))
         return cli_usage("--revision: \"%s\" is not a branch, tag or commit", revision);
     if (cli_cache_init(&cache, args->rest[0], args->cache_dir) != CLI_OK)
         return CLI_FAILED;
     if (is_offline()) {
-        result = find_offline(&cache, args->rest[0], revision);
+        result = find_offline(&cache, &request, revision);
     } else {
         signal(SIGPIPE, SIG_IGN); /* a connection closed by the hub is reported as an error */
         result = cli_http_init(&http);
         if (result == CLI_OK)
-            result = pull(&http, &cache, args->rest[0], revision, args);
+            result = pull(&http, &cache, &request, revision, args->quiet);
         cli_http_reset(&http);
     }
     cli_cache_reset(&cache);

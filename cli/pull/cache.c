@@ -6,6 +6,7 @@
  */
 #include "cli/pull/pull.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,28 +122,56 @@ int cli_cache_set_ref(const struct pull_cache *cache, const char *revision, cons
     return result;
 }
 
-char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision)
+static int is_gguf_entry(const struct dirent *entry)
 {
-    char *ref = cli_format("%s/refs/%s", cache->folder, revision), *snapshot, *config;
+    return cli_pull_is_gguf(entry->d_name);
+}
+
+/* The path of the only GGUF file of a folder, owned; NULL if there is none or there are several. */
+static char *only_gguf(const char *folder)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_gguf_entry, NULL);
+    char *path = n == 1 ? cli_format("%s/%s", folder, entries[0]->d_name) : NULL;
+
+    for (int i = 0; i < n; i++)
+        free(entries[i]);
+    free(entries);
+    return path;
+}
+
+/* `file` in a snapshot, or the snapshot itself, owned; NULL if it is not there. */
+static char *find_in_snapshot(const char *snapshot, const char *file)
+{
+    char *path = cli_format("%s/%s", snapshot, file ? file : "config.json");
+    const bool found = access(path, R_OK) == 0;
+
+    if (found && file)
+        return path;
+    free(path);
+    if (found)
+        return cli_copy(snapshot, strlen(snapshot));
+    return file ? NULL : only_gguf(snapshot);
+}
+
+char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision, const char *file)
+{
+    char *ref = cli_format("%s/refs/%s", cache->folder, revision), *snapshot, *found;
     char commit[PULL_COMMIT_BYTES] = "";
-    FILE *file;
+    FILE *stream;
 
     if (cli_pull_is_commit(revision)) {
         memcpy(commit, revision, sizeof(commit));
-    } else if ((file = fopen(ref, "re"))) {
-        if (!fgets(commit, sizeof(commit), file))
+    } else if ((stream = fopen(ref, "re"))) {
+        if (!fgets(commit, sizeof(commit), stream))
             commit[0] = '\0';
-        fclose(file);
+        fclose(stream);
     }
     free(ref);
     if (!cli_pull_is_commit(commit))
         return NULL;
     snapshot = cli_format("%s/snapshots/%s", cache->folder, commit);
-    config = cli_format("%s/config.json", snapshot);
-    if (access(config, R_OK)) {
-        free(snapshot);
-        snapshot = NULL;
-    }
-    free(config);
-    return snapshot;
+    found = find_in_snapshot(snapshot, file);
+    free(snapshot);
+    return found;
 }

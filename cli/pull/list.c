@@ -4,7 +4,8 @@
  * Input is JSON with the commit (`sha`) and the file list (`siblings`). The name, size and hash of
  * a selected file are validated; the number of files is limited. Selected: config.json and other
  * JSON files, the weights in safetensors format or else in PyTorch's, tokenizer files, module
- * folders, and the patterns of --include.
+ * folders, and the patterns of --include. Or one GGUF file, if it is named or there are no other
+ * weights.
  */
 #include "cli/pull/pull.h"
 
@@ -51,8 +52,7 @@ bool cli_pull_name_ok(const char *name)
     return !name[first] || part_ok(name + first + 1, strlen(name + first + 1));
 }
 
-/* Validates a relative path, of a revision or a file: no empty, "." or ".." component. */
-static bool path_ok(const char *path)
+bool cli_pull_path_ok(const char *path)
 {
     if (!*path || strlen(path) > MAX_NAME_BYTES)
         return false;
@@ -74,8 +74,9 @@ static bool path_ok(const char *path)
 
 bool cli_pull_revision_ok(const char *revision)
 {
-    return path_ok(revision) && strspn(revision, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv"
-                                                 "wxyz0123456789._-/+") == strlen(revision);
+    return cli_pull_path_ok(revision) &&
+           strspn(revision, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv"
+                            "wxyz0123456789._-/+") == strlen(revision);
 }
 
 bool cli_pull_is_commit(const char *revision)
@@ -118,6 +119,8 @@ struct has {
     bool shards;    /* pytorch_model-00001-of-00002.bin */
     bool modules;   /* safetensors in the module folders */
     bool tokenizer; /* tokenizer.json: includes the content of the SentencePiece model */
+    bool gguf;
+    bool safetensors; /* beside config.json */
 };
 
 static void add_to_has(struct has *has, const char *name)
@@ -128,6 +131,13 @@ static void add_to_has(struct has *has, const char *name)
     has->modules =
         has->modules || (in_module_folder(name) && ends_with(name, "/model.safetensors"));
     has->tokenizer = has->tokenizer || strcmp(name, "tokenizer.json") == 0;
+    has->gguf = has->gguf || cli_pull_is_gguf(name);
+    has->safetensors = has->safetensors || (!strchr(name, '/') && ends_with(name, ".safetensors"));
+}
+
+static bool has_only_gguf(const struct has *has)
+{
+    return has->gguf && !has->safetensors && !has->pickle && !has->shards;
 }
 
 static bool is_module_file(const char *name, struct has has)
@@ -168,7 +178,7 @@ static int read_file(struct pull_file *file, const json_t *entry, const char *mo
     const char *hash = json_is_object(lfs) ? json_string_value(json_object_get(lfs, "sha256"))
                                            : json_string_value(json_object_get(entry, "blobId"));
 
-    if (!name || !path_ok(name))
+    if (!name || !cli_pull_path_ok(name))
         return cli_fail("%s: the hub lists a file with an unsafe name: \"%s\"", model,
                         name ? name : "");
     if (json_is_object(lfs) && !hash) /* name of the field in another endpoint of the hub */
@@ -190,19 +200,40 @@ static const char *name_at(const json_t *siblings, size_t i)
     return name ? name : "";
 }
 
-static int read_files(struct pull_list *list, const json_t *siblings, const char *model,
-                      const struct cli_list *include)
+static int read_gguf(struct pull_list *list, const json_t *siblings, const char *model,
+                     const char *file)
 {
+    size_t chosen = 0;
+    int result = cli_pull_choose_gguf(siblings, model, file, &chosen);
+
+    if (result != CLI_OK)
+        return result;
+    list->files = cli_grow(list->files, &list->capacity, 1, sizeof(*list->files));
+    result = read_file(&list->files[0], json_array_get(siblings, chosen), model);
+    if (result != CLI_OK)
+        return result;
+    list->n = 1;
+    list->is_gguf = true;
+    list->total_bytes = list->files[0].size;
+    return CLI_OK;
+}
+
+static int read_files(struct pull_list *list, const json_t *siblings,
+                      const struct pull_request *request)
+{
+    const char *model = request->name;
     const size_t n = json_array_size(siblings);
     bool has_weights = false, has_config = false;
     struct has has = { 0 };
 
     for (size_t i = 0; i < n; i++)
         add_to_has(&has, name_at(siblings, i));
+    if (request->file || has_only_gguf(&has))
+        return read_gguf(list, siblings, model, request->file);
     for (size_t i = 0; i < n; i++) {
         const char *name = name_at(siblings, i);
 
-        if (!is_needed(name, has, include))
+        if (!is_needed(name, has, request->include))
             continue;
         list->files = cli_grow(list->files, &list->capacity, list->n + 1, sizeof(*list->files));
         if (read_file(&list->files[list->n], json_array_get(siblings, i), model) != CLI_OK)
@@ -221,9 +252,10 @@ static int read_files(struct pull_list *list, const json_t *siblings, const char
     return CLI_FAILED;
 }
 
-int cli_pull_list(struct pull_list *list, const char *json, size_t size, const char *name,
-                  const struct cli_list *include)
+int cli_pull_list(struct pull_list *list, const char *json, size_t size,
+                  const struct pull_request *request)
 {
+    const char *name = request->name;
     json_error_t where;
     json_t *root = json_loadb(json, size, 0, &where);
     const char *commit = json_string_value(json_object_get(root, "sha"));
@@ -239,7 +271,7 @@ int cli_pull_list(struct pull_list *list, const char *json, size_t size, const c
         result = cli_fail("%s: the model has %zu files, the limit is %d", name,
                           json_array_size(siblings), MAX_FILES);
     else
-        result = read_files(list, siblings, name, include);
+        result = read_files(list, siblings, request);
     if (result == CLI_OK)
         memcpy(list->commit, commit, PULL_COMMIT_BYTES);
     json_decref(root);

@@ -2,6 +2,7 @@
  * pull.h - the parts of `gpuserve pull`: downloads a model from a hub into the Hugging Face cache.
  *
  *   list.c: parses the file list of a revision, selects the needed files
+ *   gguf.c: selects one GGUF file
  *   http.c: one HTTP request with size limits and verified TLS
  *   file.c: downloads one file into blobs/, resumes and verifies it
  *   cache.c: layout of the cache
@@ -20,6 +21,7 @@
 #include "cli/io/output.h"
 
 #include <curl/curl.h>
+#include <jansson.h>
 
 /* ---------------------------------------------------------------------------------------- list */
 
@@ -38,16 +40,32 @@ struct pull_list {
     struct pull_file *files;
     size_t n, capacity;
     uint64_t total_bytes;
+    bool is_gguf; /* files[0] is a GGUF file, and the whole model */
 };
 
-/* Parses the hub's JSON description of a revision into the list of needed files. `name` is used in
- * messages. */
-int cli_pull_list(struct pull_list *list, const char *json, size_t size, const char *name,
-                  const struct cli_list *include);
+/* What the caller asks for. */
+struct pull_request {
+    const char *name; /* of the model, also for messages */
+    const char *file; /* the GGUF file to download; NULL: the model */
+    const struct cli_list *include;
+};
+
+/* Parses the hub's JSON description of a revision into the list of needed files. */
+int cli_pull_list(struct pull_list *list, const char *json, size_t size,
+                  const struct pull_request *request);
 void cli_pull_list_free(struct pull_list *list);
+
+bool cli_pull_is_gguf(const char *name);
+
+/* Selects the GGUF file named `file`, or the only one if `file` is NULL: its index in the hub's
+ * list. */
+int cli_pull_choose_gguf(const json_t *siblings, const char *model, const char *file,
+                         size_t *chosen);
 
 /* Validate "ORG/NAME" or "NAME" by the hub's rules; a branch, tag or commit; a commit hash. */
 bool cli_pull_name_ok(const char *name);
+/* Validates a relative path, of a revision or a file: no empty, "." or ".." component. */
+bool cli_pull_path_ok(const char *path);
 bool cli_pull_revision_ok(const char *revision);
 bool cli_pull_is_commit(const char *revision);
 
@@ -104,8 +122,9 @@ int cli_cache_link(const struct pull_cache *cache, const char *commit,
                    const struct pull_file *file);
 /* Writes the commit to refs/REVISION. */
 int cli_cache_set_ref(const struct pull_cache *cache, const char *revision, const char *commit);
-/* Path of the cached snapshot of a revision, owned; NULL if it is not in the cache. */
-char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision);
+/* Path of the cached snapshot of a revision, or of `file` in it, owned; NULL if it is not in the
+ * cache. A snapshot without config.json is the path of its only GGUF file. */
+char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision, const char *file);
 
 /* ---------------------------------------------------------------------------------------- file */
 

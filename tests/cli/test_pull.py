@@ -244,6 +244,60 @@ class Pull(Case):
         self.refused("no weights in safetensors or PyTorch format")
         self.assertFalse(os.path.exists(self.model))
 
+    def only_gguf(self, *names):
+        """Replace the files of the hub with GGUF files of different sizes, and files that are never fetched."""
+        self.hub.files.clear()
+        self.hub.files.update({"config.json": b"{}", "README.md": b"# tiny",
+                               **{name: b"GGUF" * (i + 1) * 250000 for i, name in enumerate(names)}})
+
+    def test_the_only_gguf_file(self):
+        self.only_gguf("tiny-Q8_0.gguf")
+        path = os.path.join(self.model, "snapshots", COMMIT, "tiny-Q8_0.gguf")
+        for env in ({}, {"HF_HUB_OFFLINE": "1"}):
+            self.assertEqual(self.pull(**env).out.strip(), path)
+        self.assertEqual(self.snapshot(), {"tiny-Q8_0.gguf": self.hub.files["tiny-Q8_0.gguf"]})
+
+    def test_one_of_several_gguf_files(self):
+        self.only_gguf("tiny-F16.gguf", "more/tiny-Q4_0.gguf")
+        done = self.refused("the model has 2 GGUF files and no other weights; name one: gpuserve pull org/tiny FILE")
+        self.assertIn("tiny-F16.gguf, 1.0 MB", done.err)
+        self.assertIn("more/tiny-Q4_0.gguf, 2.0 MB", done.err)
+        self.assertIn('no file "tiny.gguf"', self.refused("more/tiny-Q4_0.gguf, 2.0 MB", "tiny.gguf").err)
+        self.assertFalse(os.path.exists(self.model))
+        path = os.path.join(self.model, "snapshots", COMMIT, "more/tiny-Q4_0.gguf")
+        for env in ({}, {"HF_HUB_OFFLINE": "1"}):
+            self.assertEqual(self.pull("more/tiny-Q4_0.gguf", **env).out.strip(), path)
+        self.assertEqual(list(self.snapshot()), ["more/tiny-Q4_0.gguf"])
+        self.refused("org/tiny/tiny-F16.gguf: revision main is not in the cache", "tiny-F16.gguf", HF_HUB_OFFLINE="1")
+
+    def test_many_gguf_files(self):
+        self.only_gguf(*(f"tiny-{i}.gguf" for i in range(40)))
+        done = self.refused("the model has 40 GGUF files")
+        self.assertIn("and 10 more", done.err)
+
+    def test_gguf_file_beside_other_weights(self):
+        self.hub.files["tiny.gguf"] = b"GGUF"
+        self.pull()
+        self.check_whole()
+        self.assertTrue(self.pull("tiny.gguf").out.strip().endswith("/tiny.gguf"))
+        self.assertEqual(sorted(self.snapshot()), sorted([*NEEDED, "tiny.gguf"]))
+
+    def test_part_of_a_split_gguf_file(self):
+        part = "tiny-00001-of-00002.gguf"
+        self.only_gguf(part, "tiny-00002-of-00002.gguf")
+        done = self.refused(f"{part} is a part of a split GGUF file", part)
+        self.assertIn("llama-gguf-split --merge", done.err)
+        self.only_gguf("tiny-00001-of-00001.gguf")
+        self.pull()
+
+    def test_names_that_are_no_gguf_files(self):
+        self.refused("the model has no GGUF files", "tiny.gguf")
+        for name in ("model.safetensors", "../tiny.gguf", "/tiny.gguf", ".gguf", ""):
+            done = gpuserve("pull", "org/tiny", name, env=self.env)
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn("is not the name of a .gguf file", done.err, name)
+        self.fails(2, "needs one model", "pull", "org/tiny", "a.gguf", "b.gguf", env=self.env)
+
     def test_answers_that_are_no_listing(self):
         for text, message in (("<html>", "is not JSON"), ("{}", "does not describe"),
                               ('{"sha": "../../x", "siblings": []}', "does not describe")):
