@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`gpuserve convert`: its output, its options, and what a signal leaves. The numbers are in tests/python."""
+import fcntl
 import json
 import os
 import shutil
@@ -50,6 +51,42 @@ class Program(Case):
                 else:
                     self.assertEqual(code, -number)
                 self.assertEqual(os.listdir(self.folder), [])
+
+    def test_what_a_killed_process_leaves_is_removed_by_the_next(self):
+        child = subprocess.Popen([PROGRAM, "convert", model(MINILM), self.path("out"), "--dtype", "bfloat16"],
+                                 env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while not os.listdir(self.folder) and child.poll() is None and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        child.kill()
+        self.assertEqual(child.wait(), -signal.SIGKILL)
+        left = os.listdir(self.folder)
+        self.assertEqual(len(left), 1, left)
+        self.assertTrue(left[0].startswith(f".out.partial-{child.pid}-"), left)
+        self.works("convert", os.path.join(MODELS, "st-dense"), self.path("out"), "--dtype", "float16")
+        self.assertEqual(os.listdir(self.folder), ["out"])
+
+    def test_other_directories_stay(self):
+        others = [".out.partial-1-0-old", ".out.partial-1-", ".out.partial--1", ".out.partial-x-0", ".out2.partial-1-0", ".ou.partial-1-0",
+                  "out.partial-1-0"]
+        for name in [*others, ".out.partial-1-0", ".out.partial-1-1"]:
+            os.makedirs(os.path.join(self.folder, name, "1_Pooling"))
+            with open(os.path.join(self.folder, name, "config.json"), "w", encoding="utf-8"):
+                pass
+        os.symlink("out2", self.path(".out.partial-1-2"))
+        with open(self.path(".out.partial-1-3"), "w", encoding="utf-8"):
+            pass
+        used = os.open(self.path(".out.partial-1-1"), os.O_RDONLY)
+        self.addCleanup(os.close, used)
+        fcntl.flock(used, fcntl.LOCK_EX)
+        stay = sorted([*others, ".out.partial-1-1", ".out.partial-1-2", ".out.partial-1-3", "out"])
+        convert = ["convert", os.path.join(MODELS, "st-dense"), self.path("out"), "--dtype", "float16"]
+        self.works(*convert)
+        self.assertEqual(sorted(os.listdir(self.folder)), stay)
+        fcntl.flock(used, fcntl.LOCK_UN)
+        self.works(*convert, "--force")
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(set(stay) - {".out.partial-1-1"}))
 
 
 if __name__ == "__main__":

@@ -350,6 +350,22 @@ Test(gguf_bad, bad_models_are_refused, .init = make_folder, .fini = remove_folde
     }
 }
 
+/* A part but the first has no other key-values. */
+Test(gguf_bad, a_part_is_refused_with_the_way_to_merge, .init = make_folder, .fini = remove_folder)
+{
+    static const char part[] = "GGUF\x03\0\0\0"                /* version */
+                               "\0\0\0\0\0\0\0\0"              /* tensors */
+                               "\x01\0\0\0\0\0\0\0"            /* key-values */
+                               "\x0B\0\0\0\0\0\0\0split.count" /* a uint16 */
+                               "\x02\0\0\0\x03\0";
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    write_file(in_folder("part.gguf"), part, sizeof(part) - 1);
+    cr_expect_eq(try_load(in_folder("part.gguf"), NULL, &error), GPUSERVE_E_UNSUPPORTED);
+    cr_expect(strstr(error.message, "the file is one of 3 parts"), "%s", error.message);
+    cr_expect(strstr(error.hint, "llama-gguf-split --merge"), "%s", error.hint);
+}
+
 static const struct {
     const char *file, *from, *to;
     size_t offset, size;

@@ -5,6 +5,9 @@
  *
  * An existing directory is exchanged for the new one in one step, where the file system can, and
  * then removed.
+ *
+ * A temporary directory is locked with flock() as long as its process uses it, so one without a
+ * lock is left over from a process that was killed. The next output of the same name removes it.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/convert/output_dir.h"
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -122,6 +126,76 @@ gpuserve_status gsv_output_check(const char *path, const char *input, bool force
                     path);
 }
 
+/* ------------------------------------------------------------------------------------ leftovers */
+
+/* Open and lock a temporary directory. -1 with EEXIST if another process uses or removes it, else
+ * with the cause. One that may be a leftover must belong to this user, on a file system with locks.
+ */
+static int open_locked(int at, const char *name, bool may_be_leftover)
+{
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat opened, named;
+    bool is_usable;
+
+    if (fd < 0) {
+        errno = errno == ENOENT ? EEXIST : errno;
+        return -1;
+    }
+    is_usable = flock(fd, LOCK_EX | LOCK_NB) == 0 || (!may_be_leftover && errno != EWOULDBLOCK);
+    /* Between opening and locking, another process may have removed it. */
+    is_usable = is_usable && fstat(fd, &opened) == 0 &&
+                fstatat(at, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+    if (is_usable && (!may_be_leftover || opened.st_uid == geteuid()))
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
+/* ".NAME.partial-PID-N", nothing behind it: a directory "...-old" holds an earlier output. */
+static bool is_temporary_of(const char *entry, const char *name)
+{
+    const size_t length = strlen(name);
+    const char *at = entry;
+    size_t digits;
+
+    if (*at++ != '.' || strncmp(at, name, length) != 0 ||
+        strncmp(at + length, ".partial-", strlen(".partial-")) != 0)
+        return false;
+    at += length + strlen(".partial-");
+    digits = strspn(at, "0123456789");
+    if (digits == 0 || at[digits] != '-')
+        return false;
+    at += digits + 1;
+    digits = strspn(at, "0123456789");
+    return digits > 0 && at[digits] == '\0';
+}
+
+/* Remove what killed processes left beside `path`. A failure only leaves it there. */
+static void remove_leftovers(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char *parent = slash ? gsv_copy_text(path, (size_t)(slash - path) + 1) : gsv_copy_text(".", 1);
+    DIR *stream = parent ? opendir(parent) : NULL;
+    const struct dirent *entry;
+
+    while (stream && (entry = readdir(stream))) {
+        const int fd = is_temporary_of(entry->d_name, name)
+                           ? open_locked(dirfd(stream), entry->d_name, true)
+                           : -1;
+
+        if (fd < 0)
+            continue;
+        remove_tree(dirfd(stream), entry->d_name, 0);
+        close(fd);
+    }
+    if (stream)
+        closedir(stream);
+    free(parent);
+}
+
 /* ------------------------------------------------------------------------------- begin and end */
 
 /* "PARENT/.NAME.partial-PID-N"; NULL if out of memory. */
@@ -141,12 +215,19 @@ static gpuserve_status make_temporary(struct gsv_output_dir *output, gpuserve_er
 {
     for (int i = 0; i < MAX_TRIES; i++) {
         char *name = temporary_name(output->path, i);
+        int cause;
 
         if (!name)
             return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", output->path);
         if (mkdir(name, 0777) == 0) {
-            output->temporary = name;
-            return GPUSERVE_OK;
+            output->fd = open_locked(AT_FDCWD, name, false);
+            if (output->fd >= 0) {
+                output->temporary = name;
+                return GPUSERVE_OK;
+            }
+            cause = errno;
+            rmdir(name);
+            errno = cause;
         }
         free(name);
         if (errno != EEXIST)
@@ -160,7 +241,6 @@ gpuserve_status gsv_output_begin(struct gsv_output_dir *output, const char *path
                                  gpuserve_error *error)
 {
     size_t size = strlen(path);
-    gpuserve_status st;
 
     while (size > 1 && path[size - 1] == '/')
         size--;
@@ -168,13 +248,8 @@ gpuserve_status gsv_output_begin(struct gsv_output_dir *output, const char *path
     output->path = gsv_copy_text(path, size);
     if (!output->path)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
-    st = make_temporary(output, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    output->fd = open(output->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return output->fd >= 0
-               ? GPUSERVE_OK
-               : gsv_fail(error, GPUSERVE_E_IO, "%s: %s", output->temporary, strerror(errno));
+    remove_leftovers(output->path);
+    return make_temporary(output, error);
 }
 
 static int rename_with(const char *from, const char *to, unsigned flags)
