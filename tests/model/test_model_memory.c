@@ -309,7 +309,7 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
                                   "models/llama-longrope",
                                   "models/mobilebert",
                                   "models/mobilebert-options",
-                                  "models/mobilebert-masked",
+                                  "models/mobilebert-masked-words",
                                   "models/mobilebert-same-size",
                                   "models/jina-v3-hub-lora" };
 

@@ -107,6 +107,9 @@ def mobilebert(maker):
     maker.write("mobilebert-single-no-activation", tf.MobileBertForSequenceClassification,
                 config(num_hidden_layers=1, num_labels=2, classifier_activation=False,
                 embedding_size=8, true_hidden_size=8, intra_bottleneck_size=8, hidden_size=16, num_attention_heads=2))
+    maker.write("mobilebert-masked-words", tf.MobileBertForMaskedLM, config(  # more words than a chunk of the decoder
+        vocab_size=2060, num_hidden_layers=1, hidden_size=8, embedding_size=4, true_hidden_size=4, intra_bottleneck_size=4,
+        intermediate_size=8, num_attention_heads=2), lengths=(1, 5), seed=905)
     maker.write("mobilebert-narrow-attention", tf.MobileBertModel, config(
         use_bottleneck_attention=True, num_feedforward_networks=3), pooling="mean", seed=902)
     maker.write("mobilebert-same-size", tf.MobileBertModel, config(
