@@ -207,6 +207,9 @@ def compare(folder):
     with tempfile.TemporaryDirectory() as copy:
         with_words(folder, copy)
         why, limit = refusal(copy)
+        if why and "a reranker that answers yes or no" in why:
+            return {"loads": True, "why": "a reranker: compared in tests/python/test_rerankers.py, with a tokenizer that has the words "
+                                          "yes and no"}
         if why:
             return {"loads": False, "why": why}
         reference = Reference(folder)
