@@ -188,6 +188,22 @@ Test(cuda_backend, families_equal_transformers)
     }
 }
 
+/* Products of different widths in one layer: some in int8, others in float16. */
+Test(cuda_backend, bottlenecks_in_int8)
+{
+    static const struct bounds int8 = { GPUSERVE_DTYPE_INT8, 0.98, 1.0 };
+    static const char *const names[] = { "mobilebert", "mobilebert-options",
+                                         "mobilebert-narrow-attention", "mobilebert-same-size" };
+    char path[1024], reference[256];
+
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        snprintf(reference, sizeof(reference), "models/%s", names[m]);
+        snprintf(path, sizeof(path), "%s", test_data(reference));
+        snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
+        check_vectors(path, reference, "embedding_f64", 4, &int8);
+    }
+}
+
 Test(cuda_backend, adapters_equal_transformers)
 {
     static const struct bounds bounds[] = {
