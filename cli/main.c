@@ -59,9 +59,14 @@ const struct cli_command cli_commands[] = {
       "  gpuserve devices --watch --interval 1\n"
       "  gpuserve devices --select auto:order=memory,limit=2,max_load=0.2\n" },
     { "doctor", cli_doctor, false, "doctor [OPTION...]",
-      "diagnose this machine: what works, what does not and why",
-      "Attach its output to a bug report.\n\n"
-      "  gpuserve doctor\n" },
+      "diagnose the GPU stack: what works, what does not and why",
+      "Walks from the program over plugin, CUDA libraries and driver to the devices. The first\n"
+      "cause comes first and sets the exit status: 0, or 10 and up for a layer (see man "
+      "gpuserve).\n"
+      "A machine without a GPU has no fault. Attach the output to a bug report.\n\n"
+      "  gpuserve doctor\n"
+      "  gpuserve doctor --device cuda:0 --json\n"
+      "  gpuserve doctor --root /proc/1234/root\n" },
     { "bench", cli_bench, true, "bench MODEL [OPTION...]",
       "measure the speed of a model on this machine",
       "W1-N is a single text of N tokens (latency). W2 is 2,000 texts of log-normal lengths, 40\n"

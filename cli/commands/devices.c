@@ -1,8 +1,8 @@
 /*
- * devices.c - `gpuserve devices` and `gpuserve doctor`: the available compute devices and problems.
+ * devices.c - `gpuserve devices`: the available compute devices.
  *
- * The library returns one JSON object (gpuserve_device_report, gpuserve_context_doctor); --json
- * prints it, otherwise it is printed as a table. --select resolves a device selector, for scripts.
+ * The library returns one JSON object (gpuserve_device_report); --json prints it, otherwise it is
+ * printed as a table. --select resolves a device selector, for scripts.
  */
 #include "cli/io/output.h"
 #include "cli/model.h"
@@ -115,6 +115,21 @@ static void print_peers(const json_t *peers)
         putchar('\n');
 }
 
+/* The libraries of the CUDA toolkit that the plugin uses, on a machine with a GPU. */
+static void print_libraries(const json_t *libraries)
+{
+    const char *name;
+    json_t *library;
+
+    puts("\nlibraries of the CUDA toolkit");
+    json_object_foreach((json_t *)libraries, name, library)
+    {
+        const char *const path = text_of(library, "path");
+
+        printf("%-8s %-12s %s\n", name, text_of(library, "version"), path[0] ? path : "not found");
+    }
+}
+
 static void print_table(const json_t *report)
 {
     const json_t *devices = json_object_get(report, "devices");
@@ -124,6 +139,8 @@ static void print_table(const json_t *report)
     for (size_t i = 0; i < json_array_size(devices); i++)
         print_device(json_array_get(devices, i));
     print_peers(json_object_get(report, "peers"));
+    if (json_array_size(devices) > 1)
+        print_libraries(json_object_get(report, "libraries"));
     print_hidden(json_object_get(report, "driver"));
     printf("\nauto: %s (%s)\n", text_of(report, "auto"), text_of(report, "reason"));
 }
@@ -224,61 +241,4 @@ int cli_devices(const struct cli_args *args)
         result = args->watch ? watch(context, args) : report(context, args);
     gpuserve_context_unref(&context);
     return result;
-}
-
-/* -------------------------------------------------------------------------------------- doctor */
-
-static gpuserve_status doctor_text(void *of, const char *name, char *text, size_t capacity,
-                                   size_t *size, gpuserve_error *error)
-{
-    (void)name;
-    return gpuserve_context_doctor(of, text, capacity, size, error);
-}
-
-static void print_finding(const char *what, const json_t *facts)
-{
-    if (json_is_true(json_object_get(facts, "works"))) {
-        printf("ok       %s\n", what);
-        return;
-    }
-    printf("missing  %s: %s\n", what, text_of(facts, "reason"));
-    if (text_of(facts, "remedy")[0])
-        printf("         %s\n", text_of(facts, "remedy"));
-}
-
-/* Prints the problems first, with their remedies; cli_doctor() then prints all facts. */
-static void print_findings(const json_t *facts)
-{
-    const json_t *backends = json_object_get(facts, "backends");
-    const json_t *driver = json_object_get(facts, "driver");
-    const json_t *visible = json_object_get(driver, "visible");
-
-    print_finding("CPU backend", json_object_get(backends, "cpu"));
-    print_finding("CUDA backend", json_object_get(backends, "cuda"));
-    print_finding("NVIDIA driver", driver);
-    if (text_of(visible, "list_ends_at")[0])
-        printf("warning  CUDA_VISIBLE_DEVICES: \"%s\" is not a GPU of this machine; CUDA ignores "
-               "it and the entries after it\n",
-               text_of(visible, "list_ends_at"));
-    if (json_is_true(json_object_get(visible, "repeated")))
-        puts("warning  CUDA_VISIBLE_DEVICES has a duplicate GPU; CUDA shows no GPU");
-    putchar('\n');
-}
-
-int cli_doctor(const struct cli_args *args)
-{
-    gpuserve_context *context;
-    json_t *facts;
-
-    if (args->n_rest)
-        return cli_usage("doctor does not accept arguments");
-    if (cli_context(&context, args) != CLI_OK)
-        return CLI_FAILED;
-    facts = cli_facts_parse(cli_text_of(doctor_text, context, NULL));
-    gpuserve_context_unref(&context);
-    if (!facts)
-        return CLI_FAILED;
-    if (!args->json)
-        print_findings(facts);
-    return cli_facts_print(facts, args->json);
 }

@@ -74,6 +74,7 @@ struct cli_args {
     uint32_t text_tokens, texts, rounds, timing;
     /* devices */
     const char *select;
+    const char *root;
     uint32_t watch, looks;
     double interval;
     /* convert */

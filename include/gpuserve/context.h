@@ -146,14 +146,36 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_metrics(gpuserve
                                                                        size_t *size,
                                                                        gpuserve_error *error);
 
+/** What gpuserve_context_doctor() examines. Zero means the default in every field. */
+typedef struct gpuserve_doctor_options {
+    uint32_t    struct_size;
+    uint32_t    reserved;
+    const char *root;   /**< examine the files below this folder, such as an unpacked image or
+                             /proc/PID/root, as if it were "/"; nothing of it is executed. Default:
+                             this machine and process */
+    const char *device; /**< device that must work, as in gpuserve_device_select(); "cpu": no GPU is
+                             judged. Default: a GPU is judged if the machine is set up for one */
+} gpuserve_doctor_options;
+
+/* clang-format off */
+#define GPUSERVE_DOCTOR_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_doctor_options), 0, 0, 0 }
+/* clang-format on */
+
 /**
- * Diagnose this machine as a JSON object: library, processor, backends found or why not, devices,
- * limits of the process. Output as in gpuserve_context_metrics(). Since: 0.1
+ * Diagnose the GPU stack layer by layer, as a JSON object: "stack" has the verdict, the first cause
+ * with its remedy, an exit status (0 or the layer's), and each layer with path, version and
+ * findings. For this machine also: processor, backends, devices, driver, limits of the process.
+ * Output as in gpuserve_context_metrics().
+ *
+ * @param options  May be NULL.
+ * @return GPUSERVE_OK, also if something is broken; GPUSERVE_E_NOT_FOUND or GPUSERVE_E_INVALID for
+ *         a root that is no folder; GPUSERVE_E_TOO_LARGE, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
+ *
+ * Thread-safety: safe. Since: 0.1
  */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(gpuserve_context *context,
-                                                                      char *text, size_t capacity,
-                                                                      size_t *size,
-                                                                      gpuserve_error *error);
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(
+    gpuserve_context *context, const gpuserve_doctor_options *options, char *text, size_t capacity,
+    size_t *size, gpuserve_error *error);
 
 #ifdef __cplusplus
 }

@@ -115,7 +115,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_
 /**
  * Report on devices as a JSON object: usable devices with their processes and this context's models
  * on them; GPUs that the driver reports, with what hides them from CUDA; links between GPUs;
- * relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
+ * libraries of the CUDA toolkit that the plugin finds; relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
  * Output as in gpuserve_context_metrics().
  *
  * Thread-safety: safe. Since: 0.1

@@ -3,8 +3,16 @@
  */
 #include "kernels/cuda/runtime/backend.cuh"
 
+#include <cuda_runtime.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#define TEXT_OF(x) #x
+#define VALUE_TEXT(x) TEXT_OF(x)
+
+/* `gpuserve doctor` reads it from the file, which it does not load. */
+extern "C" __attribute__((used)) const char gsv_cuda_build[] =
+    "gpuserve-plugin-build cuda=" VALUE_TEXT(CUDART_VERSION);
 
 static struct gpuserve_host the_host; /* written once, when the plugin is loaded */
 

@@ -187,6 +187,16 @@ class ContextOptions(Structure):
     ]
 
 
+class DoctorOptions(Structure):
+    c_name = "gpuserve_doctor_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("root", c_char_p),
+        ("device", c_char_p),
+    ]
+
+
 class ModelOptions(Structure):
     c_name = "gpuserve_model_options"
     _fields_ = [
@@ -649,6 +659,7 @@ class TokenizerOutput(Structure):
 STRUCTS: List[Type[Structure]] = [
     Error,
     ContextOptions,
+    DoctorOptions,
     ModelOptions,
     Footprint,
     SwapOptions,
@@ -735,6 +746,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "gpuserve_context_doctor": (c_int, [
         c_void_p,
+        POINTER(DoctorOptions),
         c_void_p,
         c_size_t,
         POINTER(c_size_t),

@@ -11,7 +11,7 @@ from ctypes import byref, c_void_p, cast
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from . import _abi
-from ._arguments import named
+from ._arguments import Path, named
 from ._closing import Closing
 from ._library import call, encode_path, library, text_of
 from ._values import number, text
@@ -124,10 +124,18 @@ class Context(Closing):
         """Metrics of the context, as Prometheus text."""
         return text_of(self._library.gpuserve_context_metrics, self._open_handle())
 
-    def doctor(self) -> Dict[str, Any]:
-        """Diagnose this machine: what works and what does not."""
+    def doctor(self, *, root: Optional[Path] = None,
+               device: Optional[str] = None) -> Dict[str, Any]:
+        """Diagnose the GPU stack layer by layer: what works, what does not and why.
+
+        Args:
+            root: examine the files below this folder instead of this machine, without executing any.
+            device: the device that must work; ``"cpu"``: no GPU is judged.
+        """
+        options = _abi.new(_abi.DoctorOptions, root=None if root is None else encode_path(root),
+                           device=text(device, "device"))
         facts: Dict[str, Any] = json.loads(
-            text_of(self._library.gpuserve_context_doctor, self._open_handle()))
+            text_of(self._library.gpuserve_context_doctor, self._open_handle(), byref(options)))
         return facts
 
     def close(self) -> None:

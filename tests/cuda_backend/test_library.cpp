@@ -5,7 +5,8 @@
  * Each test has its own current folder. Its subfolder `root` replaces the file system root. Copies
  * of one small library, under an otherwise unused name, replace the toolkit's libraries.
  */
-#define GSV_LIBRARY_ROOT "root"
+static const char *test_root(void);
+#define GSV_LIBRARY_ROOT test_root()
 #include "kernels/cuda/runtime/toolkit_loader.cu"
 
 #include <criterion/criterion.h>
@@ -25,8 +26,13 @@ const char *const ranks[] = {
     "home/lib64",
     "home/lib",
     "path/lib64",
-    "root/usr/local/cuda/lib64",
     "venv/lib/python3.11/site-packages/nvidia/cu13/lib",
+    "conda/lib/python3.12/site-packages/nvidia/cu13/lib",
+    "conda/lib",
+    "conda/targets/x86_64-linux/lib",
+    "root/usr/local/cuda/lib64",
+    "root/usr/local/cuda-13.1/lib64",
+    "root/opt/cuda/lib64",
 };
 const size_t n_ranks = sizeof(ranks) / sizeof(ranks[0]);
 
@@ -58,6 +64,7 @@ void begin()
     setenv("CUDA_HOME", (here() + "/home").c_str(), 1);
     setenv("CUDA_PATH", (here() + "/path").c_str(), 1);
     setenv("VIRTUAL_ENV", (here() + "/venv").c_str(), 1);
+    setenv("CONDA_PREFIX", (here() + "/conda").c_str(), 1);
 }
 
 void end()
@@ -82,13 +89,21 @@ std::string opened()
 
 std::string message()
 {
-    char text[4096];
+    char text[16384];
 
     gsv_cuda_tell_missing(name, text, sizeof(text));
     return text;
 }
 
 } // namespace
+
+static const char *test_root(void)
+{
+    static char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/root", here().c_str());
+    return path;
+}
 
 /* From lowest to highest priority: each added file is preferred to all earlier ones. */
 Test(cuda_library, every_place_in_its_order, .init = begin, .fini = end)
@@ -133,8 +148,11 @@ Test(cuda_library, the_message_names_the_library_and_every_place, .init = begin,
     cr_expect(text.find(name) == 0, "%s", text.c_str());
     cr_expect(text.find("the loader's path") != std::string::npos, "%s", text.c_str());
     for (const char *const place : ranks) {
-        const std::string shown = strstr(place, "python3") ? "venv/lib/python3" : place;
+        const char *const python = strstr(place, "/python3");
+        std::string shown = python ? std::string(place, python + 8) : place;
 
+        if (strstr(place, "cuda-13.1")) /* listed if it is there */
+            continue;
         cr_expect(text.find(shown) != std::string::npos, "%s lacks %s", text.c_str(), place);
     }
 }
@@ -151,4 +169,29 @@ Test(cuda_library, one_that_cannot_be_loaded_is_told_with_the_cause, .init = beg
     cr_expect(text.find("cannot be loaded") != std::string::npos, "%s", text.c_str());
     put("root/usr/local/cuda/lib64");
     cr_expect(opened().find("root/usr/local/cuda/lib64") != std::string::npos, "the next place");
+}
+
+/* The plugin of a wheel is in gpuserve/_native, NVIDIA's wheels are in the same site-packages. */
+Test(cuda_library, the_wheels_next_to_the_plugins_wheel, .init = begin, .fini = end)
+{
+    const std::string site = here() + "/lib/python3.11/site-packages";
+    const std::string plugin = site + "/gpuserve/_native/libgpuserve-cuda.so";
+    void *(*open_library)(const char *);
+
+    cr_assert_eq(
+        system(
+            ("mkdir -p " + site + "/gpuserve/_native && cp " LOADER_PLUGIN " " + plugin).c_str()),
+        0);
+    put(site + "/nvidia/cu13/lib");
+    put(site + "/nvidia/cuda_nvrtc/lib");
+    cr_assert_eq(rename((site + "/nvidia/cuda_nvrtc/lib/" + name).c_str(),
+                        (site + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.gsv").c_str()),
+                 0);
+    void *const handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(handle, "%s", dlerror());
+    open_library = reinterpret_cast<void *(*)(const char *)>(dlsym(handle, "test_open_library"));
+    cr_assert_not_null(open_library);
+    cr_expect_not_null(open_library(name), "the folder of CUDA 13");
+    cr_expect_not_null(open_library("libnvrtc.so.gsv"), "a folder of CUDA 12");
+    cr_expect_null(open_library("libcurand.so.gsv"));
 }

@@ -63,7 +63,7 @@ static void use_context(void *library)
 
     cr_assert_eq(context_create(&context, NULL, NULL), GPUSERVE_OK);
     cr_assert_eq(context_metrics(context, NULL, 0, &size, NULL), GPUSERVE_OK);
-    cr_assert_eq(context_doctor(context, NULL, 0, &size, NULL), GPUSERVE_OK);
+    cr_assert_eq(context_doctor(context, NULL, NULL, 0, &size, NULL), GPUSERVE_OK);
     context_unref(&context);
 }
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import tempfile
 import threading
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 import gpuserve
 from common import ORACLE, ROOT, Case, main, model, oracle_texts, safetensors
 from gpuserve import Context, Model
+from gpuserve.errors import NotFoundError
 
 MINILM = "all-MiniLM-L6-v2"
 TEXTS = ["A man is eating food.", "A man is eating a piece of bread.", "", "Ein Käse, 食べ物 🙂",
@@ -292,7 +294,15 @@ class Rest(WithMiniLM):
                 one.encode("a")
                 two.encode("a")
                 self.assertRegex(context.metrics(), r"(?m)^gpuserve_\w+")
-            self.assertIsInstance(context.doctor(), dict)
+            self.assertIn("host", context.doctor())
+
+    def test_the_doctor_examines_another_root(self):
+        with Context(n_threads=1) as context, tempfile.TemporaryDirectory() as root:
+            stack = context.doctor(root=root, device="cuda:0")["stack"]
+            self.assertEqual((stack["cause"], stack["exit_status"]), ("libcuda", 18))
+            self.assertEqual(context.doctor(root=root)["stack"]["exit_status"], 0)
+            with self.assertRaises(NotFoundError):
+                context.doctor(root=root + "/nothing")
 
     def test_closing_gives_the_memory_back(self):
         def resident():

@@ -1,10 +1,12 @@
 /*
  * cublaslt_loader.cu - loads cuBLASLt at run time and creates a handle for each device.
  *
- * In the emulator the functions are linked instead of loaded.
+ * A missing library is no error, but large batches are slower: the first device that lacks it logs
+ * a warning. In the emulator the functions are linked instead of loaded.
  */
 #include "kernels/cuda/runtime/cublaslt.cuh"
 
+#include <atomic>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,10 +83,20 @@ static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
 
 #endif
 
+/* Each device opens the library; the first failure alone is a warning. */
+static void log_missing(const struct gsv_lt *lt)
+{
+    static std::atomic<bool> told;
+    char why[400];
+
+    tell_missing(lt, why, sizeof(why));
+    gsv_cuda_log(told.exchange(true) ? GPUSERVE_LOG_DEBUG : GPUSERVE_LOG_WARNING,
+                 "cuBLASLt is not used, gpuserve's own kernels compute products: %s", why);
+}
+
 struct gsv_lt *gsv_lt_open(void)
 {
     const char *const wanted = getenv("GPUSERVE_CUBLASLT");
-    char why[400];
     struct gsv_lt *lt;
 
     if (wanted && strcmp(wanted, "0") == 0)
@@ -94,9 +106,7 @@ struct gsv_lt *gsv_lt_open(void)
         return NULL;
     pthread_mutex_init(&lt->lock, NULL);
     if (!load_functions(lt) || lt->f.create(&lt->handle) != CUBLAS_STATUS_SUCCESS) {
-        tell_missing(lt, why, sizeof(why));
-        gsv_cuda_log(GPUSERVE_LOG_INFO,
-                     "cuBLASLt is not used, gpuserve's own kernels compute products: %s", why);
+        log_missing(lt);
         lt->handle = NULL;
         gsv_lt_close(&lt);
     }

@@ -1,18 +1,18 @@
 /*
- * toolkit_loader.cu - finds CUDA toolkit libraries on differently installed machines.
+ * toolkit_loader.cu - loads CUDA toolkit libraries on differently installed machines.
  *
- *   the loader's path                       an installed toolkit
- *   /usr/local/nvidia/lib64                 provided by a container runtime
- *   CUDA_HOME, CUDA_PATH, /usr/local/cuda   the toolkit folder
- *   next to the plugin, VIRTUAL_ENV         the nvidia-* packages of PyPI
- *
- * The first library that loads is used. In a set-user-ID program the environment is ignored.
+ * The loader's own path is tried first, then the folders of lib/base/toolkit.h: container runtimes,
+ * installed toolkits, the wheels of PyPI, conda. The first library that loads is used. In a
+ * set-user-ID program the environment is ignored.
  */
 #include "kernels/cuda/runtime/cublaslt.cuh"
 
+extern "C" {
+#include "lib/base/toolkit.h"
+}
+
 #include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,83 +27,43 @@
 namespace
 {
 
-const int MAX_FOLDERS = 12;
-
-struct folders {
-    char folders[MAX_FOLDERS][PATH_MAX];
-    int n;
-};
-
-void add(struct folders *p, const char *folder, int length, const char *below)
+const char *variable_of(const void *environment, const char *name)
 {
-    if (p->n < MAX_FOLDERS &&
-        snprintf(p->folders[p->n], PATH_MAX, "%.*s%s", length, folder, below) < PATH_MAX)
-        p->n++;
+    (void)environment;
+    return secure_getenv(name);
 }
 
-void add_toolkit(struct folders *p, const char *folder)
+/* The plugin's path; NULL if unknown. Links are kept: some installers link each file of a wheel. */
+const char *own_path(char path[PATH_MAX])
 {
-    add(p, folder, PATH_MAX, "/lib64");
-    add(p, folder, PATH_MAX, "/lib"); /* layout of the wheels */
-}
-
-/* Adds the toolkit named by an environment variable. */
-void add_toolkit_of(struct folders *p, const char *variable)
-{
-    const char *const folder = secure_getenv(variable);
-
-    if (folder && *folder == '/')
-        add_toolkit(p, folder);
-}
-
-/* Adds NVIDIA's packages next to a plugin that was installed as a Python package. */
-void add_near_plugin(struct folders *p, const char *wheels)
-{
-    char below[64];
     Dl_info self;
-    const char *slash;
 
     if (!dladdr(reinterpret_cast<const void *>(&gsv_cuda_open_library), &self) || !self.dli_fname)
-        return;
-    slash = strrchr(self.dli_fname, '/');
-    snprintf(below, sizeof(below), "/../%s", wheels);
-    if (slash)
-        add(p, self.dli_fname, static_cast<int>(slash - self.dli_fname), below);
-}
-
-/* Adds the active Python environment; its folder name contains Python's version. */
-void add_venv(struct folders *p, const char *wheels)
-{
-    const char *const venv = secure_getenv("VIRTUAL_ENV");
-    char pattern[PATH_MAX];
-    glob_t found;
-
-    if (!venv || *venv != '/' ||
-        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/%s", venv, wheels) >=
-            static_cast<int>(sizeof(pattern)))
-        return;
-    if (glob(pattern, GLOB_NOCHECK, NULL, &found) != 0)
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        add(p, found.gl_pathv[i], PATH_MAX, "");
-    globfree(&found);
-}
-
-struct folders *find_folders(void)
-{
-    struct folders *const p = static_cast<struct folders *>(calloc(1, sizeof(*p)));
-    char wheels[32];
-
-    if (!p)
         return NULL;
-    snprintf(wheels, sizeof(wheels), "nvidia/cu%d/lib", CUDART_VERSION / 1000);
-    add(p, GSV_LIBRARY_ROOT "/usr/local/nvidia/lib64", PATH_MAX, "");
-    add_toolkit_of(p, "CUDA_HOME");
-    add_toolkit_of(p, "CUDA_PATH");
-    add_toolkit(p, GSV_LIBRARY_ROOT "/usr/local/cuda");
-    add_near_plugin(p, wheels);
-    add_venv(p, wheels);
-    return p;
+    if (*self.dli_fname != '/')
+        return realpath(self.dli_fname, path);
+    return snprintf(path, PATH_MAX, "%s", self.dli_fname) < PATH_MAX ? path : NULL;
+}
+
+/* Owned: free(). NULL when out of memory. */
+struct gsv_folder_list *find_folders(const char *name)
+{
+    struct gsv_folder_list *const list =
+        static_cast<struct gsv_folder_list *>(calloc(1, sizeof(*list)));
+    struct gsv_toolkit_search search = {};
+    struct gsv_rootfs rootfs;
+    char plugin[PATH_MAX];
+
+    if (!list || gsv_rootfs_open(&rootfs, NULL, NULL) != GPUSERVE_OK)
+        return list;
+    search.rootfs = &rootfs;
+    search.variable = variable_of;
+    search.prefix = GSV_LIBRARY_ROOT;
+    search.cuda_major = CUDART_VERSION / 1000;
+    search.plugin = own_path(plugin);
+    gsv_toolkit_list_folders(list, &search, name);
+    gsv_rootfs_close(&rootfs);
+    return list;
 }
 
 /* NULL if the path is too long or cannot be loaded. */
@@ -121,7 +81,7 @@ void *open_in(const char *folder, const char *name)
 void *gsv_cuda_open_library(const char *name)
 {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    struct folders *const p = library ? NULL : find_folders();
+    struct gsv_folder_list *const p = library ? NULL : find_folders(name);
 
     for (int i = 0; p && i < p->n && !library; i++)
         library = open_in(p->folders[i], name);
@@ -129,8 +89,9 @@ void *gsv_cuda_open_library(const char *name)
     return library;
 }
 
-/* Reports a library that exists but cannot be loaded: more useful than the list of all places. */
-static bool write_broken(const struct folders *p, const char *name, char *text, size_t size)
+/* Reports a library that exists but cannot be loaded: more useful than the list of all
+ * folders. */
+static bool write_broken(const struct gsv_folder_list *p, const char *name, char *text, size_t size)
 {
     for (int i = 0; i < p->n; i++) {
         char path[PATH_MAX];
@@ -153,7 +114,7 @@ static bool write_broken(const struct folders *p, const char *name, char *text, 
 
 void gsv_cuda_tell_missing(const char *name, char *text, size_t size)
 {
-    struct folders *const p = find_folders();
+    struct gsv_folder_list *const p = find_folders(name);
     size_t at;
 
     snprintf(text, size, "%s is not in the loader's path", name);

@@ -169,9 +169,8 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
                     plugin->name);
 }
 
-/* Find the first existing file in these places; the last is where `meson install` puts it. *path is
- * owned, NULL if none exists. */
-static gpuserve_status find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
+/* The last folder is where `meson install` puts the plugin. */
+gpuserve_status gsv_plugin_find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
 {
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
     int length;
@@ -220,7 +219,7 @@ gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error
 
     if (plugin->backend)
         return GPUSERVE_OK;
-    st = find(plugin, &path, error);
+    st = gsv_plugin_find(plugin, &path, error);
     if (st != GPUSERVE_OK)
         return st;
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

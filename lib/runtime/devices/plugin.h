@@ -25,6 +25,11 @@ void gsv_plugin_close(struct gsv_plugin *plugin);
  * lock. */
 gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error);
 
+/* Path of the file that gsv_plugin_load() loads: the first that exists in its folders. Owned:
+ * free(). GPUSERVE_E_DEVICE names the folders, and *path is NULL. */
+gpuserve_status gsv_plugin_find(const struct gsv_plugin *plugin, char **path,
+                                gpuserve_error *error);
+
 /* Check that a backend matches this library and has no empty slot. `from` is for the message. */
 gpuserve_status gsv_backend_check(const struct gpuserve_backend *backend, const char *from,
                                   gpuserve_error *error);

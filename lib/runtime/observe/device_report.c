@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/devices/device.h"
 #include "lib/runtime/devices/cuda_devices.h"
+#include "lib/runtime/observe/doctor_layers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,6 +281,18 @@ void gsv_report_auto(struct gsv_json *json, gpuserve_context *context)
     gsv_json_add_string(json, "reason", selector[0] ? choice.reason : why.message);
 }
 
+/* The toolkit's libraries that the plugin finds; null if they cannot be searched. */
+static void add_libraries(struct gsv_json *json, gpuserve_context *context)
+{
+    struct gsv_machine *machine;
+
+    if (gsv_machine_find_toolkit(&machine, context, NULL) == GPUSERVE_OK)
+        gsv_json_add_object(json, "libraries", gsv_machine_libraries_json(machine));
+    else
+        gsv_json_add_string(json, "libraries", NULL);
+    gsv_machine_free(&machine);
+}
+
 GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, char *text,
                                                     size_t capacity, size_t *size,
                                                     gpuserve_error *error)
@@ -303,6 +316,7 @@ GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, c
     gsv_json_add_object(&json, "driver", gsv_report_driver(view ? view->gpus : gpus, view, &why));
     if (view && view->gpus && view->n > 1)
         gsv_json_add_value(&json, "peers", describe_peers(view));
+    add_libraries(&json, context);
     gsv_json_add_object(&json, "environment", gsv_report_environment());
     free(gpus);
     gsv_cuda_view_free(&view);

@@ -1,8 +1,9 @@
 /*
  * doctor.c - gpuserve_context_doctor(): what works on this machine and what does not, as JSON.
  *
- * Host, backends, devices, driver, environment and limits. Everything missing is reported with its
- * reason and, if known, a remedy. Only reads; safe from any thread.
+ * The layers of the GPU stack (doctor_layers.h) of this machine or of another root; of this process
+ * also host, backends, devices, driver, environment and limits. Everything missing is reported with
+ * its reason and, if known, a remedy. Only reads; safe from any thread.
  */
 #define _GNU_SOURCE
 #include "lib/base/error.h"
@@ -10,6 +11,7 @@
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/device.h"
 #include "lib/runtime/observe/device_report.h"
+#include "lib/runtime/observe/doctor_layers.h"
 #include "lib/runtime/core/json_out.h"
 
 #include <string.h>
@@ -164,26 +166,42 @@ static struct gsv_json describe_auto(gpuserve_context *context)
     return json;
 }
 
-GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context, char *text,
-                                                     size_t capacity, size_t *size,
+static void describe_process(struct gsv_json *json, gpuserve_context *context)
+{
+    gsv_json_add_object(json, "host", describe_host(context));
+    gsv_json_add_object(json, "backends", describe_backends(context));
+    gsv_json_add_value(json, "devices", describe_devices(context));
+    gsv_json_add_object(json, "auto", describe_auto(context));
+    gsv_json_add_object(json, "driver", describe_driver(context));
+    gsv_json_add_object(json, "environment", gsv_report_environment());
+    gsv_json_add_object(json, "limits", describe_limits());
+    gsv_json_add_string(json, "model_cache", context->hub.cache);
+    gsv_json_add_string(json, "own_models", context->hub.models);
+}
+
+GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context,
+                                                     const gpuserve_doctor_options *options,
+                                                     char *text, size_t capacity, size_t *size,
                                                      gpuserve_error *error)
 {
+    gpuserve_doctor_options own;
+    struct gsv_machine *machine = NULL;
     struct gsv_json json;
     gpuserve_status st = gsv_context_check(context, error);
 
+    if (st == GPUSERVE_OK)
+        st = gsv_read_struct(&own, sizeof(own), options, "gpuserve_doctor_options", error);
+    if (st == GPUSERVE_OK)
+        st = gsv_machine_examine(&machine, context, own.root, own.device, error);
     if (st != GPUSERVE_OK)
         return st;
     json = gsv_json_begin();
     gsv_json_add_string(&json, "version", gpuserve_version());
     gsv_json_add_number(&json, "abi", gpuserve_abi_version());
-    gsv_json_add_object(&json, "host", describe_host(context));
-    gsv_json_add_object(&json, "backends", describe_backends(context));
-    gsv_json_add_value(&json, "devices", describe_devices(context));
-    gsv_json_add_object(&json, "auto", describe_auto(context));
-    gsv_json_add_object(&json, "driver", describe_driver(context));
-    gsv_json_add_object(&json, "environment", gsv_report_environment());
-    gsv_json_add_object(&json, "limits", describe_limits());
-    gsv_json_add_string(&json, "model_cache", context->hub.cache);
-    gsv_json_add_string(&json, "own_models", context->hub.models);
+    gsv_json_add_string(&json, "root", own.root);
+    gsv_json_add_object(&json, "stack", gsv_machine_json(machine));
+    if (!own.root)
+        describe_process(&json, context);
+    gsv_machine_free(&machine);
     return gsv_json_write(&json, text, capacity, size, error);
 }

@@ -242,7 +242,8 @@ Test(context, doctor_inspect_and_info_are_json_that_says_why)
 
     setenv("GPUSERVE_PLUGIN_DIR", "/nonexistent", 1);
     cr_assert_eq(gpuserve_context_create(&context, NULL, NULL), GPUSERVE_OK);
-    cr_assert_eq(gpuserve_context_doctor(context, page, sizeof(page), NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_context_doctor(context, NULL, page, sizeof(page), NULL, NULL),
+                 GPUSERVE_OK);
     json = parse(page);
     cr_expect_str_eq(json_string_value(json_object_get(json, "version")), gpuserve_version());
     json_t *cuda = json_object_get(json_object_get(json, "backends"), "cuda");

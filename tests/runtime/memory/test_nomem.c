@@ -85,7 +85,7 @@ static void use_context(gpuserve_context *context, long n)
     size_t count;
     gpuserve_status st[6];
 
-    st[0] = gpuserve_context_doctor(context, text, sizeof(text), NULL, NULL);
+    st[0] = gpuserve_context_doctor(context, NULL, text, sizeof(text), NULL, NULL);
     st[1] = gpuserve_context_metrics(context, text, sizeof(text), NULL, NULL);
     st[2] = gpuserve_model_inspect(context, ".", text, sizeof(text), NULL, NULL);
     st[3] = gpuserve_model_footprint(context, ".", NULL, &footprint, NULL);

@@ -215,7 +215,8 @@ class Nvml(unittest.TestCase):
     def test_the_table_has_it_all(self):
         done = run(env=environment("eight", EIGHT[:2], CUDA_VISIBLE_DEVICES="0,1"))
         for words in ("cuda:0", "97%", "71 C", "690 W", EIGHT[1], "1:nvlink*", "auto: cuda:1",
-                      "not shown: GPU 7", "CUDA_VISIBLE_DEVICES"):
+                      "not shown: GPU 7", "CUDA_VISIBLE_DEVICES", "libraries of the CUDA toolkit",
+                      "cuBLASLt", "NVRTC"):
             self.assertIn(words, done.stdout)
         looks = run("--watch", "--json", "--looks", "2", "--interval", "0.05",
                     env=environment("one")).stdout.splitlines()
@@ -266,9 +267,23 @@ class Visible(unittest.TestCase):
         visible = self.shown("eight", "0,nine,1")[1]
         self.assertEqual((visible["list_ends_at"], visible["repeated"]), ("nine", False))
         self.assertTrue(self.shown("eight", "2,2")[1]["repeated"])
-        doctor = subprocess.run([PROGRAM, "doctor"], text=True, capture_output=True, check=True,
-                                env=environment("eight", CUDA_VISIBLE_DEVICES="0,nine")).stdout
-        self.assertIn('"nine" is not a GPU', doctor)
+        doctor = subprocess.run([PROGRAM, "doctor"], text=True, capture_output=True, check=False,
+                                env=environment("eight", CUDA_VISIBLE_DEVICES="0,nine"))
+        self.assertIn('"nine" is not a GPU', doctor.stdout)
+        self.assertEqual(doctor.returncode, 12, "the driver has GPUs, the plugin is missing")
+        self.assertTrue(doctor.stdout.startswith("plugin: "), doctor.stdout)
+
+    def test_the_doctor_believes_cuda(self):
+        """Devices that CUDA lists outweigh files that are not there."""
+        env = environment("eight", EIGHT[:2], CUDA_VISIBLE_DEVICES="0,1")
+        done = subprocess.run([PROGRAM, "doctor", "--json"], text=True, capture_output=True,
+                              check=True, env=env)
+        stack = json.loads(done.stdout)["stack"]
+        self.assertEqual((stack["verdict"], stack["exit_status"]), ("the GPU can be used", 0))
+        done = subprocess.run([PROGRAM, "doctor", "--device", "cuda:2"], text=True, env=env,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 21)
+        self.assertIn("available are 2", done.stdout.splitlines()[0])
 
 
 class Selectors(unittest.TestCase):
