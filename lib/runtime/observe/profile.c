@@ -104,9 +104,7 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     gsv_profiler_init(profile->profiler, plan->device.backend);
     st = gsv_profiler_open(profile->profiler, &profile->device, plan->device.facts.index, error);
     if (st == GPUSERVE_OK && plan->dtype == GPUSERVE_DTYPE_INT8) {
-        st = gsv_calibration_make(&calibration, plan, error);
-        if (st == GPUSERVE_OK)
-            st = gsv_calibration_make_probes(&probes, plan, error);
+        st = gsv_calibration_make_int8(&calibration, &probes, plan, error);
         options.calibration = &calibration.batch;
         options.probes = &probes.batch;
     }
