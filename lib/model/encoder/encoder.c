@@ -208,6 +208,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
     const struct gpuserve_linear *reader = reader_behind(net, -1);
     gpuserve_status st;
 
+    gsv_begin_phase(net, GSV_PHASE_EMBED, -1);
     if (spec->projection >= 0)
         st = embed_projected(&run);
     else if (at->adapter > 0)
@@ -275,8 +276,10 @@ static gpuserve_status attend(const struct run *run, int32_t number)
         .position_rows = 2 * config->relative.span,
         .reader = linear_of(run->net, number, GSV_STAGE_PROJECT),
     };
-    const gpuserve_status st = rotate(run, layer, is_local);
+    gpuserve_status st;
 
+    gsv_begin_phase(run->net, GSV_PHASE_ATTENTION, number);
+    st = rotate(run, layer, is_local);
     return st == GPUSERVE_OK ? run->net->backend->attention(run->stream, &op) : st;
 }
 
@@ -350,20 +353,60 @@ static gpuserve_status adapt(const struct run *run, int32_t index, struct gpuser
     return st == GPUSERVE_OK ? run->net->backend->linear(run->stream, &up) : st;
 }
 
+/* The end of the feed-forward network, with the convolution's output after layer 0. */
+static gpuserve_status end_layer(const struct run *run, void *in, int32_t layer)
+{
+    const struct gsv_net *net = run->net;
+    const struct gsv_spec *spec = net->spec;
+    const struct gsv_activations *at = run->at;
+    const struct gsv_norm_items *next =
+        layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention : NULL;
+    const gpuserve_status st =
+        end_block(run, in, &spec->layers[layer].after_ffn, next, reader_behind(net, layer));
+
+    if (st != GPUSERVE_OK || layer > 0 || spec->convolution < 0)
+        return st;
+    return add_norm(run, at->hidden, at->convolved, at->hidden, NULL, &spec->convolution_norm,
+                    reader_behind(net, layer));
+}
+
+/* The operations between the stage's linear, which wrote `out`, and the next linear. */
+static gpuserve_status follow(const struct run *run, int32_t layer, enum gsv_stage stage, void *out)
+{
+    const struct gsv_net *net = run->net;
+    const struct gsv_layer *items = &net->spec->layers[layer];
+
+    switch (stage) {
+    case GSV_STAGE_ATTEND:
+        return attend(run, layer);
+    case GSV_STAGE_PROJECT:
+        gsv_begin_phase(net, GSV_PHASE_NORM, layer);
+        return end_block(run, out, &items->after_attention, &items->before_ffn,
+                         linear_of(net, layer, GSV_STAGE_EXPAND));
+    case GSV_STAGE_EXPAND:
+        return net->spec->config.is_gated || run->at->adapter > 0
+                   ? gate(run, linear_of(net, layer, GSV_STAGE_CONTRACT))
+                   : GPUSERVE_OK;
+    default:
+        gsv_begin_phase(net, GSV_PHASE_FFN_NORM, layer);
+        return end_layer(run, out, layer);
+    }
+}
+
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer,
                                  enum gsv_stage stage)
 {
+    static const enum gsv_phase phases[GSV_STAGE_COUNT] = { GSV_PHASE_QKV, GSV_PHASE_OUTPUT,
+                                                            GSV_PHASE_EXPAND, GSV_PHASE_CONTRACT };
     const struct gsv_spec *spec = net->spec;
     const struct run run = { net, stream, batch, at };
     const struct gsv_layer *items = &spec->layers[layer];
     const struct gsv_weight *item = &spec->items[gsv_stage_item(spec, layer, stage)];
-    const struct gpuserve_linear *contract = linear_of(net, layer, GSV_STAGE_CONTRACT);
     const bool has_experts = items->router >= 0 && stage >= GSV_STAGE_EXPAND;
     const bool plain = stage == GSV_STAGE_EXPAND && !spec->config.is_gated;
     void *out = has_experts ? at->sum : stage == GSV_STAGE_CONTRACT ? at->context : at->wide;
-    const bool is_gated = spec->config.is_gated || at->adapter > 0;
     struct gpuserve_op_linear op = {
         .weight = linear_of(net, layer, stage),
         .in = gsv_stage_input(spec, at, stage),
@@ -372,36 +415,18 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         .in_ld = gsv_stage_input_ld(spec, at, stage),
         .out_ld = item->n,
         .activation = item->activation,
-        .reader = plain ? contract : NULL,
+        .reader = plain ? linear_of(net, layer, GSV_STAGE_CONTRACT) : NULL,
     };
     gpuserve_status st = GPUSERVE_OK;
 
+    gsv_begin_phase(net, phases[stage], layer);
     if (has_experts && stage == GSV_STAGE_EXPAND)
         return gsv_run_experts(net, stream, batch, at, layer, op.in);
     if (at->adapter > 0)
         st = adapt(&run, gsv_stage_item(spec, layer, stage), &op);
     if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
-    if (st != GPUSERVE_OK)
-        return st;
-    switch (stage) {
-    case GSV_STAGE_ATTEND:
-        return attend(&run, layer);
-    case GSV_STAGE_PROJECT:
-        return end_block(&run, out, &items->after_attention, &items->before_ffn,
-                         linear_of(net, layer, GSV_STAGE_EXPAND));
-    case GSV_STAGE_EXPAND:
-        return is_gated ? gate(&run, contract) : GPUSERVE_OK;
-    default:
-        st = end_block(&run, out, &items->after_ffn,
-                       layer + 1 < spec->config.n_layers ? &spec->layers[layer + 1].before_attention
-                                                         : NULL,
-                       reader_behind(net, layer));
-        if (st == GPUSERVE_OK && layer == 0 && spec->convolution >= 0)
-            st = add_norm(&run, at->hidden, at->convolved, at->hidden, NULL,
-                          &spec->convolution_norm, reader_behind(net, layer));
-        return st;
-    }
+    return st == GPUSERVE_OK ? follow(&run, layer, stage, out) : st;
 }
 
 /* Add the output of layer `number`, or the embeddings (0), to the weighted sum. */
@@ -423,7 +448,10 @@ static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *st
         .factor = 1.0f,
     };
 
-    return counts ? net->backend->add_scaled(stream, &op) : GPUSERVE_OK;
+    if (!counts)
+        return GPUSERVE_OK;
+    gsv_begin_phase(net, GSV_PHASE_POOL, -1);
+    return net->backend->add_scaled(stream, &op);
 }
 
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,

@@ -108,6 +108,7 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
         options.calibration = &calibration.batch;
         options.probes = &probes.batch;
     }
+    options.observer = gsv_profiler_observer(profile->profiler);
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&profile->net, plan->spec, &profile->profiler->table, profile->device,
                           &options, error);

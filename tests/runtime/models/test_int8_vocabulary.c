@@ -231,8 +231,7 @@ Test(int8_vocabulary, too_few_tokens_are_refused_with_the_numbers)
 
     folder_make(&folder, "bert");
     write_tokenizer(&folder, 9); /* 8 without the unknown token */
-    cr_expect_eq(open_model(&model, &folder, GPUSERVE_DTYPE_INT8, &error),
-                 GPUSERVE_E_UNSUPPORTED);
+    cr_expect_eq(open_model(&model, &folder, GPUSERVE_DTYPE_INT8, &error), GPUSERVE_E_UNSUPPORTED);
     cr_expect(strstr(error.message, "8 tokens are not special (min 16)"), "%s", error.message);
     cr_expect(strstr(error.hint, "float32"), "%s", error.hint);
     cr_expect_eq(open_model(&model, &folder, GPUSERVE_DTYPE_FLOAT32, &error), GPUSERVE_OK);
