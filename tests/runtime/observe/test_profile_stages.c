@@ -55,10 +55,9 @@ static void run(const struct loaded *model, int32_t adapter)
     const struct gsv_spec_facts *facts = gsv_spec_facts(model->spec);
     int32_t ids[N_TOKENS], n = N_TOKENS;
     const struct texts texts = { ids, &n, 1 };
-    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED,
-                           .dimensions = facts->dim,
-                           .normalize = true,
-                           .adapter = adapter };
+    struct gsv_run run = {
+        .task = GPUSERVE_TASK_EMBED, .dimensions = facts->dim, .normalize = true, .adapter = adapter
+    };
 
     for (int32_t i = 0; i < n; i++)
         ids[i] = 8 + i;
