@@ -1,6 +1,6 @@
 /*
- * output_modules.c - reads the modules that make the output of a transformer's token vectors or logits:
- * Pooling, SpladePooling and LogitScore.
+ * output_modules.c - reads the modules that make the output of a transformer's token vectors or
+ * logits: Pooling, SpladePooling and LogitScore.
  *
  *   1_Pooling/config.json         pooling modes, concatenated in a fixed order
  *   1_SpladePooling/config.json   of a sparse encoder, instead of a Pooling module
@@ -119,7 +119,8 @@ gpuserve_status gsv_pooling_add(const struct gsv_module_reader *r, const char *f
     return read_config(r, folder, gsv_pooling_parse);
 }
 
-/* -------------------------------------------------------------------------------------- SpladePooling */
+/* --------------------------------------------------------------------------------------
+ * SpladePooling */
 
 static gpuserve_status parse_splade(struct gsv_modules *modules, const struct gsv_json_value *json,
                                     gpuserve_error *error)
@@ -151,7 +152,8 @@ gpuserve_status gsv_splade_add(const struct gsv_module_reader *r, const char *fo
     return read_config(r, folder, parse_splade);
 }
 
-/* -------------------------------------------------------------------------------------- LogitScore */
+/* -------------------------------------------------------------------------------------- LogitScore
+ */
 
 static gpuserve_status parse_logit_score(struct gsv_modules *modules,
                                          const struct gsv_json_value *json, gpuserve_error *error)

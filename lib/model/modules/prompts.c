@@ -145,7 +145,7 @@ static gpuserve_status read_activation(struct gsv_modules *modules,
 }
 
 gpuserve_status gsv_prompts_read(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                    gpuserve_error *error)
+                                 gpuserve_error *error)
 {
     struct gsv_json_value *json;
     gpuserve_status st =
