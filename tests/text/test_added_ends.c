@@ -58,7 +58,7 @@ static gpuserve_status load(struct gsv_tokenizer **tokenizer, gpuserve_error *er
     return st;
 }
 
-#define ADDED(id, text)                                                           \
+#define ADDED(id, text)                                                               \
     "{\"id\":" id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false," \
     "\"rstrip\":false,\"normalized\":false,\"special\":true}"
 
@@ -67,19 +67,23 @@ static void put_tokenizer(const char *single)
 {
     static char text[4096];
 
-    snprintf(text, sizeof(text),
-             "{\"added_tokens\":[" ADDED("1", "<s>") "," ADDED("2", "</s>") "],"
-             "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\","
-             "\"prepend_scheme\":\"first\",\"split\":false},"
-             "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[%s],\"pair\":[%s,"
-             "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{"
-             "\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[\"<s>\"]},"
-             "\"</s>\":{\"id\":\"</s>\",\"ids\":[2],\"tokens\":[\"</s>\"]}}},"
-             "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,"
-             "\"byte_fallback\":false,\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2,\"\\u2581\":3,"
-             "\"a\":4,\"b\":5,\"\\u2581a\":6,\"\\u2581ab\":7},"
-             "\"merges\":[[\"\\u2581\",\"a\"],[\"\\u2581a\",\"b\"]]}}",
-             single, single);
+    snprintf(
+        text, sizeof(text),
+        "{\"added_tokens\":[" ADDED("1", "<s>") "," ADDED(
+            "2", "</s>") "],"
+                         "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\","
+                         "\"prepend_scheme\":\"first\",\"split\":false},"
+                         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[%s],"
+                         "\"pair\":[%s,"
+                         "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{"
+                         "\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[\"<s>\"]},"
+                         "\"</s>\":{\"id\":\"</s>\",\"ids\":[2],\"tokens\":[\"</s>\"]}}},"
+                         "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"fuse_unk\":true,"
+                         "\"byte_fallback\":false,\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</"
+                         "s>\":2,\"\\u2581\":3,"
+                         "\"a\":4,\"b\":5,\"\\u2581a\":6,\"\\u2581ab\":7},"
+                         "\"merges\":[[\"\\u2581\",\"a\"],[\"\\u2581a\",\"b\"]]}}",
+        single, single);
     put("tokenizer.json", text);
 }
 
@@ -99,7 +103,8 @@ static void expect_ids(const int32_t *ids, size_t n, const char *config)
 
 #define TOKEN(name) "{\"SpecialToken\":{\"id\":\"" name "\",\"type_id\":0}}"
 #define TEXT "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
-#define LLAMA "\"tokenizer_class\":\"LlamaTokenizerFast\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\""
+#define LLAMA \
+    "\"tokenizer_class\":\"LlamaTokenizerFast\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\""
 
 Test(added_ends, the_post_processor_of_tokenizer_json_decides)
 {

@@ -154,6 +154,8 @@ static double min_cosine(const float *a, const float *b, size_t dim)
     return min;
 }
 
+static int n_imprecise; /* models refused with the numbers of the measurement */
+
 /* 1 if the model holds the bound in int8, 0 if it makes no embeddings or is refused. */
 static int check(const char *name, const struct folder *folder, int vocab)
 {
@@ -167,8 +169,11 @@ static int check(const char *name, const struct folder *folder, int vocab)
         return 0;
     dim = gpuserve_model_dim(exact);
     if (dim == 0 || open_model(&int8, folder, GPUSERVE_DTYPE_INT8, &error) != GPUSERVE_OK) {
-        cr_expect(dim == 0 || strstr(error.message, "does not compute in int8"), "%s: %s", name,
-                  error.message);
+        const bool is_imprecise = dim > 0 && strstr(error.message, "int8 is too imprecise");
+
+        n_imprecise += is_imprecise;
+        cr_expect(dim == 0 || is_imprecise || strstr(error.message, "does not compute in int8"),
+                  "%s: %s", name, error.message);
         gpuserve_model_close(&exact);
         return 0;
     }
@@ -206,6 +211,8 @@ Test(int8_vocabulary, every_family_holds_the_bound_on_drawn_ids)
     }
     fclose(file);
     cr_expect_geq(n, 90, "only %d models were compared", n);
+    /* The estimate for other texts differs between instruction sets. */
+    cr_expect_leq(n_imprecise, 3, "%d models are refused", n_imprecise);
 }
 
 /* CLIP pools the token of the first end of the text, or the one with the largest id. */
