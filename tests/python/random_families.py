@@ -191,12 +191,12 @@ def measure(shapes):
             try:
                 values, facts = cosines(path, texts, context)
                 found = f"mean {values.mean():.5f} min {values.min():.5f} kept {len(facts['kept'])} of {4 * shape.layers}"
-                broken += values.mean() < MEAN or values.min() < BOUND
+                broken += int(values.mean() < MEAN or values.min() < BOUND)
             except errors.UnsupportedError as error:
                 found = str(error).split("\n", maxsplit=1)[0]
             print(*shape, found, flush=True)
             shutil.rmtree(path)
-    return broken
+    return int(broken)
 
 
 if __name__ == "__main__":
