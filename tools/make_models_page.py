@@ -21,8 +21,8 @@ measured on small random models that `tools/make_family_models` writes with tran
 of 1 token up to the model's limit, alone and in mixed batches, against float64.
 
 - Difference: the largest of any number in vectors of length 1, in probabilities, and in sparse weights divided by the largest of them.
-- Cosine: the lowest of the family's embeddings. Random weights of 32 columns are harder for int8 than trained weights;
-  [accuracy.md](accuracy.md) has those of real models.
+- Cosine: the lowest of the family's embeddings. In int8 it is at least 0.997, or the model is refused, also for random weights of 32 columns,
+  which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
 - jina-v2 and nomic-moe: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`,
   not verified by the authors' code. Models with experts or a convolution do not compute in int8.
 

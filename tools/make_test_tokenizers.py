@@ -3,8 +3,9 @@
 transformers' fast tokenizers give there: BERT's with a vocab.txt, RoBERTa's and GPT-2's with vocab.json and merges.txt,
 XLM-RoBERTa's and CamemBERT's with sentencepiece.bpe.model.
 
-Usage: make_test_tokenizers.py [OUT]        (default tests/data/tokenizers)
-Needs transformers and sentencepiece; made with 4.46.3 and 0.2.3.
+Usage: make_test_tokenizers.py [OUT [NAME...]]        (default tests/data/tokenizers, all)
+Needs transformers and sentencepiece; made with 4.46.3 and 0.2.3, but gpt2-bos, gpt2-eos and gpt2-bos-eos with 5.23: version 4 ignores
+add_eos_token, and adds no second bos_token to a pair.
 
 Each directory has one more file, expected.json: a list of {"text", "pair" or null, "ids", "lower"}; with "lower" the
 text went through Python's str.lower() first, as sentence-transformers does it where do_lower_case is set. For all but BERT {"text", "pair", "ids", "types",
@@ -19,6 +20,7 @@ from sentencepiece import SentencePieceTrainer
 from transformers import AutoTokenizer
 
 OUT = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../tests/data/tokenizers")
+NAMES = sys.argv[2:]
 LETTERS = [chr(97 + i) for i in range(26)]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<unk>", "<mask>", "[unused0]", "hello", "world", "Hello", "naive",
          "naïve", "cafe", "##s", "##ing", "the", "Ω", "ο", "##ς", "##σ", "##ο", "λ", "##λ", "中", "文", "中文", "!", ",", ".", "[", "]", "<",
@@ -83,6 +85,9 @@ BPE_CONFIGS = {
     "roberta-named": {"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "mask_token": "<mask>", "sep_token": "[SEP]",
                                                 "added_tokens_decoder": {str(len(PIECES) - 1): entry("<mask>", rstrip=True)}}},
     "gpt2": {"config.json": {"model_type": "gpt2"}},
+    "gpt2-eos": {"config.json": {"model_type": "gpt2"}, "tokenizer_config.json": {"add_eos_token": True}},
+    "gpt2-bos-eos": {"config.json": {"model_type": "bert", "tokenizer_class": "GPT2Tokenizer"}, "tokenizer_config.json": {
+        "add_bos_token": True, "add_eos_token": True, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}},
     "gpt2-bos": {"config.json": {"model_type": "bert", "tokenizer_class": "GPT2Tokenizer"},
                  "tokenizer_config.json": {"add_bos_token": True, "add_prefix_space": True, "bos_token": "<s>", "eos_token": "</s>",
                                            "unk_token": "<unk>", "pad_token": None, "mask_token": "<mask>"}},
@@ -233,13 +238,10 @@ def write_expected(folder, texts):
         f.write("\n")
 
 
-for name, files in CONFIGS.items():
-    write_bert(name, files)
-for name, files in BPE_CONFIGS.items():
-    write_bpe(name, files)
-for name, files in SPM_CONFIGS.items():
-    write_spm(name, files)
+for function, configs in ((write_bert, CONFIGS), (write_bpe, BPE_CONFIGS), (write_spm, SPM_CONFIGS), (write_deberta, DEBERTA)):
+    for name, files in configs.items():
+        if name in NAMES or not NAMES:
+            function(name, files)
 for name, arguments in SPM_FAMILIES.items():
-    write_family(name, *arguments)
-for name, files in DEBERTA.items():
-    write_deberta(name, files)
+    if name in NAMES or not NAMES:
+        write_family(name, *arguments)

@@ -162,6 +162,28 @@ void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *
 struct gsv_net;
 struct gsv_exec;
 
+/* What the operations of a batch belong to, in order. */
+enum gsv_phase {
+    GSV_PHASE_EMBED, /* sum of the embedding tables, their norm and projection; a convolution */
+    GSV_PHASE_QKV,   /* product; those of an adapter too, here and below */
+    GSV_PHASE_ATTENTION,
+    GSV_PHASE_OUTPUT,   /* product */
+    GSV_PHASE_NORM,     /* residual and norm after attention */
+    GSV_PHASE_EXPAND,   /* first feed-forward product and its activation; the router of experts */
+    GSV_PHASE_CONTRACT, /* second feed-forward product */
+    GSV_PHASE_FFN_NORM, /* residual and norm after the feed-forward */
+    GSV_PHASE_POOL,     /* pooling of tokens, or of layers */
+    GSV_PHASE_HEAD,     /* Dense modules, classifier, normalization, scores */
+    GSV_PHASES
+};
+
+/* Told the phase of the operations that follow, on the thread that issues them; `layer` is -1
+ * outside the layers. */
+struct gsv_phase_observer {
+    void (*begin)(void *user, enum gsv_phase phase, int32_t layer); /* NULL: none */
+    void *user;
+};
+
 struct gsv_net_options {
     uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
     int32_t n_threads; /* maximum threads for reading and packing */
@@ -175,6 +197,7 @@ struct gsv_net_options {
      * the load with GPUSERVE_E_CANCELLED. May be NULL. */
     int32_t (*progress)(void *user, uint64_t bytes);
     void *progress_user;
+    struct gsv_phase_observer observer; /* of every batch of the net; all zero: none */
 };
 
 /* Read, check (shapes, NaN) and pack the weights into device memory. The spec and the device must

@@ -168,6 +168,23 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *t, bool pair)
     return pair ? t->post.pair.n : t->post.single.n;
 }
 
+const int32_t *gsv_tokenizer_special_ids(const struct gsv_tokenizer *t, size_t *n_before, size_t *n)
+{
+    *n_before = t->post.single.n_before;
+    *n = t->post.single.n;
+    return t->post.single.ids;
+}
+
+bool gsv_tokenizer_is_special(const struct gsv_tokenizer *t, int32_t id)
+{
+    const struct gsv_added_token *added = gsv_added_by_id(&t->added, id);
+
+    for (size_t i = 0; i < t->post.single.n; i++)
+        if (t->post.single.ids[i] == id)
+            return true;
+    return (added && added->special) || id == gsv_tokenizer_unknown(t);
+}
+
 const char *gsv_tokenizer_token(const struct gsv_tokenizer *t, int32_t id, size_t *size)
 {
     return (size_t)id < t->vocab.n_ids ? text_of(t, id, size) : NULL;

@@ -69,6 +69,13 @@ int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *tokenizer);
 const char *gsv_tokenizer_kind(const struct gsv_tokenizer *tokenizer);
 /* The number of special tokens added to a single text, or to a pair. */
 size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool pair);
+/* The special tokens of a single text: the first *n_before of the *n are before it, the others
+ * after it. Borrowed. */
+const int32_t *gsv_tokenizer_special_ids(const struct gsv_tokenizer *tokenizer, size_t *n_before,
+                                         size_t *n);
+/* True for added tokens that are special, for the tokens around a text, and for the unknown
+ * token. */
+bool gsv_tokenizer_is_special(const struct gsv_tokenizer *tokenizer, int32_t id);
 /* The text of an id as in the vocabulary: borrowed, *size bytes. NULL if no token has the id. */
 const char *gsv_tokenizer_token(const struct gsv_tokenizer *tokenizer, int32_t id, size_t *size);
 /* The id of the unknown token; -1 if the model has none. */

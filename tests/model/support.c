@@ -112,6 +112,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .n_threads = 2,
         .calibration = options->calibration,
         .probes = options->probes,
+        .observer = options->observer,
     };
     struct gsv_exec_options work = {
         .dtype = net.dtype,

@@ -44,6 +44,7 @@ struct load_options {
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
     const struct gpuserve_host_batch *calibration, *probes;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
+    struct gsv_phase_observer observer;
 };
 
 void load_model(struct loaded *model, const char *path, const struct load_options *options);

@@ -7,26 +7,18 @@ The measurement at loading sees 141 texts, and this test 608 others.
 import re
 import shutil
 
-import numpy as np
-
-from common import Case, main, model, numbers, oracle_texts
+import random_families
+from common import Case, main, model, numbers
 from gpuserve import Context, Model, errors
+from random_families import BOUND, MEAN, Shape, other_texts
 from random_models import HARD, Kind, make
-
-UNITS = ["漢", "語", "。", "ก", "ß", "😀", "?", "!", ".", "-", "_", "a", "the", "42", "no", "hello", "Paris", "(", "x y", "..."]
-TIMES = [1, 2, 5, 17, 50, 94, 101, 200]
-BOUND = 0.997
-
-
-def texts():
-    return [" ".join([unit] * n) for unit in UNITS for n in TIMES] + [one["text"] for one in oracle_texts()]
 
 
 class Int8(Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.texts = texts()
+        cls.texts = other_texts()
         cls.context = Context()
         cls.addClassCleanup(cls.context.close)
 
@@ -34,14 +26,6 @@ class Int8(Case):
         opened = Model(path, device="cpu", dtype=dtype, context=self.context)
         self.addCleanup(opened.close)
         return opened
-
-    def cosines(self, path):
-        """Of all texts, and what the loading told."""
-        with Model(path, device="cpu", dtype="int8", context=self.context) as int8:
-            a, facts = int8.encode(self.texts), int8.info()["int8"]
-        with Model(path, device="cpu", dtype="float32", context=self.context) as exact:
-            b = exact.encode(self.texts)
-        return (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1)), facts
 
     def expect_bound(self, kind):
         path = make(self.path("-".join(map(str, kind))), kind)
@@ -51,7 +35,7 @@ class Int8(Case):
             shutil.rmtree(path)
 
     def expect_bound_at(self, path, kind):
-        cosines, facts = self.cosines(path)
+        cosines, facts = random_families.cosines(path, self.texts, self.context)
         self.assertGreaterEqual(cosines.min(), BOUND, (kind, facts, self.texts[int(cosines.argmin())]))
         self.assertGreaterEqual(facts["least_cosine"], 0.998)
         self.assertGreater(facts["probe_texts"], 100)
@@ -61,6 +45,17 @@ class Int8(Case):
         for kind in (Kind(1, n_outliers=3, outlier=10, layers=3), Kind(2, n_outliers=3, outlier=30, layers=3),
                      Kind(3, n_outliers=1, outlier=100, layers=3, heads=4)):
             self.expect_bound(kind)
+
+    def test_other_families_at_realistic_scales(self):
+        """tests/python/random_families.py measures more of them."""
+        some = self.texts[::5]
+        for i, family in enumerate(random_families.FAMILIES):
+            shape = Shape(family, 10 + i, n_outliers=3, outlier=10, peak=3)
+            path = random_families.make(self.path(family), shape)
+            values, facts = random_families.cosines(path, some, self.context)
+            shutil.rmtree(path)
+            self.assertGreaterEqual(values.min(), BOUND, (shape, facts, some[int(values.argmin())]))
+            self.assertGreaterEqual(values.mean(), MEAN, (shape, facts))
 
     def test_peaked_attention_of_wide_heads_keeps_products(self):
         """By the 24 longest probes alone each of these is taken as it is, and a text of these has 0.9923 and 0.9954."""

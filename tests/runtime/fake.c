@@ -179,6 +179,30 @@ size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool p
     return 2;
 }
 
+const int32_t *gsv_tokenizer_special_ids(const struct gsv_tokenizer *tokenizer, size_t *n_before,
+                                         size_t *n)
+{
+    static const int32_t ids[] = { ID_CLS, ID_SEP };
+
+    (void)tokenizer;
+    *n_before = 1;
+    *n = 2;
+    return ids;
+}
+
+bool gsv_tokenizer_is_special(const struct gsv_tokenizer *tokenizer, int32_t id)
+{
+    (void)tokenizer;
+    return id == ID_CLS || id == ID_SEP;
+}
+
+const char *gsv_tokenizer_token(const struct gsv_tokenizer *tokenizer, int32_t id, size_t *size)
+{
+    (void)tokenizer;
+    *size = 1;
+    return id >= 0 && id < FAKE_VOCAB ? "x" : NULL;
+}
+
 bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer)
 {
     (void)tokenizer;

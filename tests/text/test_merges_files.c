@@ -100,13 +100,14 @@ static void check_directory(const char *name, const char *kind)
 Test(merges_files, all_equals_transformers)
 {
     static const char *const names[] = {
-        "roberta",         "roberta-added",     "roberta-map", "roberta-untrimmed",
-        "roberta-decoder", "roberta-named",     "gpt2",        "gpt2-bos",
-        "xlm-roberta",     "xlm-roberta-added", "camembert",   "camembert-added",
+        "roberta",         "roberta-added",   "roberta-map", "roberta-untrimmed",
+        "roberta-decoder", "roberta-named",   "gpt2",        "gpt2-bos",
+        "gpt2-eos",        "gpt2-bos-eos",    "xlm-roberta", "xlm-roberta-added",
+        "camembert",       "camembert-added",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        check_directory(names[i], i < 8 ? "BPE" : "Unigram");
+        check_directory(names[i], i < 10 ? "BPE" : "Unigram");
 }
 
 /* tokenizer.json as the checkpoints of the encoder families have it; written by
@@ -392,6 +393,9 @@ Test(merges_files, broken_options_and_special_tokens_are_refused)
         { CONFIG("{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_bos_token\": true, "
                  "\"bos_token\": null}"),
           GPUSERVE_E_FORMAT, "\"add_bos_token\" is set, but \"bos_token\" is missing" },
+        { CONFIG("{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_eos_token\": true, "
+                 "\"eos_token\": null}"),
+          GPUSERVE_E_FORMAT, "\"add_eos_token\" is set, but \"eos_token\" is missing" },
         { { { "special_tokens_map.json", "1" } }, GPUSERVE_E_FORMAT, "special_tokens_map.json" },
         { { { "added_tokens.json", "{\"x\": null}" } }, GPUSERVE_E_FORMAT, "\"x\" has no id" },
     };

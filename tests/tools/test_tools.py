@@ -147,6 +147,13 @@ def test_unfinished_work_and_own_paths_are_found():
     assert not check_sources.ABSOLUTE.search("docs/root/x")
 
 
+def test_files_of_the_product_have_the_lower_limit():
+    for name in ("lib/model/modules/modules.c", "kernels/cuda/device.cu", "cli/main.c", "include/gpuserve/model.h"):
+        assert check_sources.line_limit(name) == 600, name
+    for name in ("tests/cli/test_cli.py", "python/gpuserve/model.py", "tools/check_sources.py"):
+        assert check_sources.line_limit(name) == 800, name
+
+
 def test_names_of_files_that_are_gone_are_found():
     files = {"lib/base/x.c", "benchmarks/results/y.json"}
     assert check_sources.gone(" * see lib/base/gone.c and lib/base/x.c", files) == "lib/base/gone.c"

@@ -15,9 +15,10 @@ gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t number
     const int32_t width = spec->config.bottleneck.width;
     const struct gpuserve_linear *reader = gsv_stage_linear(pass->net, number, GSV_STAGE_ATTEND);
     const bool shared = layer->bottleneck_attention.linear >= 0;
-    gpuserve_status st =
-        gsv_pass_multiply(pass, layer->bottleneck_in.linear, at->hidden, at->narrow, width, NULL);
+    gpuserve_status st;
 
+    gsv_begin_phase(pass->net, GSV_PHASE_QKV, number);
+    st = gsv_pass_multiply(pass, layer->bottleneck_in.linear, at->hidden, at->narrow, width, NULL);
     if (st == GPUSERVE_OK)
         st = gsv_pass_norm(pass, width, at->narrow, at->narrow, NULL, NULL,
                            &layer->bottleneck_in.norm, shared ? NULL : reader);

@@ -33,6 +33,7 @@ gpuserve_status gsv_rows_label_tokens(const struct gsv_rows *rows)
     const bool has_dense = spec->n_classifier > 1;
     gpuserve_status st = GPUSERVE_OK;
 
+    gsv_begin_phase(rows->work->net, GSV_PHASE_HEAD, -1);
     if (has_dense)
         st = gsv_token_linear(rows, spec->first_classifier, at->hidden, at->context,
                               spec->config.hidden_size, NULL);
@@ -58,11 +59,15 @@ static gpuserve_status pool_logits(struct gsv_rows *rows)
         .columns = n,
         .out_ld = n,
     };
-    const gpuserve_status st = gsv_rows_label_tokens(rows);
+    gpuserve_status st = gsv_rows_label_tokens(rows);
 
     rows->data = rows->work->pooled[0];
     rows->columns = rows->ld = n;
-    return st == GPUSERVE_OK ? rows->work->net->backend->pool(rows->work->stream, &op) : st;
+    gsv_begin_phase(rows->work->net, GSV_PHASE_POOL, -1);
+    if (st == GPUSERVE_OK)
+        st = rows->work->net->backend->pool(rows->work->stream, &op);
+    gsv_begin_phase(rows->work->net, GSV_PHASE_HEAD, -1);
+    return st;
 }
 
 /* The model's own classifier on pooled rows. */
@@ -130,8 +135,10 @@ gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows)
     const struct gsv_net *net = work->net;
     const int32_t vocab = net->spec->config.vocab_size;
     const void *in;
-    gpuserve_status st = transform(rows, &in);
+    gpuserve_status st;
 
+    gsv_begin_phase(net, GSV_PHASE_HEAD, -1);
+    st = transform(rows, &in);
     for (int32_t i = 0; i < net->spec->n_decoder && st == GPUSERVE_OK; i++) {
         const int32_t item = net->spec->first_decoder + i;
         const struct gpuserve_op_pool op = {
@@ -144,7 +151,9 @@ gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows)
             .out_ld = vocab,
         };
 
+        gsv_begin_phase(net, GSV_PHASE_HEAD, -1);
         st = gsv_token_linear(rows, item, in, work->at.wide, GSV_DECODER_ROWS, NULL);
+        gsv_begin_phase(net, GSV_PHASE_POOL, -1);
         if (st == GPUSERVE_OK)
             st = net->backend->pool(work->stream, &op);
     }

@@ -126,6 +126,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
     const struct gpuserve_linear *reader = gsv_linear_behind(net, -1);
     gpuserve_status st;
 
+    gsv_begin_phase(net, GSV_PHASE_EMBED, -1);
     if (spec->projection >= 0 && spec->config.family->adds_after_projection)
         st = embed_words_projected(&pass, reader);
     else if (spec->projection >= 0)

@@ -165,6 +165,7 @@ static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
     };
     gpuserve_status st = add_value(pass, layer);
 
+    gsv_begin_phase(pass->net, GSV_PHASE_ATTENTION, number);
     if (st == GPUSERVE_OK)
         st = rotate(pass, layer, is_local);
     return st == GPUSERVE_OK ? pass->net->backend->attention(pass->stream, &op) : st;
@@ -272,17 +273,41 @@ static gpuserve_status end_ffn(const struct gsv_pass *pass, int32_t layer, int32
     return st;
 }
 
+/* The operations between the stage's linear, which wrote `out`, and the next linear. */
+static gpuserve_status follow(const struct gsv_pass *pass, int32_t layer, int32_t stage, void *out)
+{
+    const struct gsv_net *net = pass->net;
+    const struct gsv_layer *items = &net->spec->layers[layer];
+
+    switch (gsv_stage_kind(stage)) {
+    case GSV_STAGE_ATTEND:
+        return attend(pass, layer);
+    case GSV_STAGE_PROJECT:
+        gsv_begin_phase(net, GSV_PHASE_NORM, layer);
+        return end_block(pass, out, &items->after_attention, &items->ffn[0].before,
+                         gsv_stage_linear(net, layer, GSV_STAGE_EXPAND));
+    case GSV_STAGE_EXPAND:
+        return net->spec->config.is_gated || pass->at->adapter > 0
+                   ? gate(pass, gsv_stage_linear(net, layer, stage + 1))
+                   : GPUSERVE_OK;
+    default:
+        gsv_begin_phase(net, GSV_PHASE_FFN_NORM, layer);
+        return end_ffn(pass, layer, stage, out);
+    }
+}
+
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer, int32_t stage)
 {
+    static const enum gsv_phase phases[] = { GSV_PHASE_QKV, GSV_PHASE_OUTPUT, GSV_PHASE_EXPAND,
+                                             GSV_PHASE_CONTRACT };
     const struct gsv_spec *spec = net->spec;
     const enum gsv_stage kind = gsv_stage_kind(stage);
     const struct gsv_pass pass = { net, stream, batch, at };
     const struct gsv_layer *items = &spec->layers[layer];
     const struct gsv_weight *item = &spec->items[gsv_stage_item(spec, layer, stage)];
     const bool has_experts = items->router >= 0 && kind >= GSV_STAGE_EXPAND;
-    const bool is_gated = spec->config.is_gated || at->adapter > 0;
     const bool has_own_value = kind == GSV_STAGE_ATTEND && items->value >= 0;
     void *out = has_experts ? at->sum : kind == GSV_STAGE_CONTRACT ? at->context : at->wide;
     struct gpuserve_op_linear op = {
@@ -296,6 +321,7 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
     };
     gpuserve_status st = GPUSERVE_OK;
 
+    gsv_begin_phase(net, phases[kind], layer);
     if (has_experts && kind == GSV_STAGE_EXPAND)
         return gsv_run_experts(net, stream, batch, at, layer, op.in);
     if (kind == GSV_STAGE_EXPAND && !spec->config.is_gated)
@@ -304,19 +330,7 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         st = adapt(&pass, gsv_stage_item(spec, layer, stage), &op);
     if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
-    if (st != GPUSERVE_OK)
-        return st;
-    switch (kind) {
-    case GSV_STAGE_ATTEND:
-        return attend(&pass, layer);
-    case GSV_STAGE_PROJECT:
-        return end_block(&pass, out, &items->after_attention, &items->ffn[0].before,
-                         gsv_stage_linear(net, layer, GSV_STAGE_EXPAND));
-    case GSV_STAGE_EXPAND:
-        return is_gated ? gate(&pass, gsv_stage_linear(net, layer, stage + 1)) : GPUSERVE_OK;
-    default:
-        return end_ffn(&pass, layer, stage, out);
-    }
+    return st == GPUSERVE_OK ? follow(&pass, layer, stage, out) : st;
 }
 
 /* Add the output of layer `number`, or the embeddings (0), to the weighted sum. */
@@ -338,7 +352,10 @@ static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *st
         .factor = 1.0f,
     };
 
-    return counts ? net->backend->add_scaled(stream, &op) : GPUSERVE_OK;
+    if (!counts)
+        return GPUSERVE_OK;
+    gsv_begin_phase(net, GSV_PHASE_POOL, -1);
+    return net->backend->add_scaled(stream, &op);
 }
 
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,

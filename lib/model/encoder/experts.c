@@ -75,10 +75,11 @@ static gpuserve_status multiply(const struct mixture *m, int32_t index, const vo
 }
 
 /* sum += weight * expert(in) */
-static gpuserve_status add_expert(const struct mixture *m, int32_t expert, int32_t first_item,
+static gpuserve_status add_expert(const struct mixture *m, int32_t layer, int32_t expert,
                                   const void *in)
 {
     const struct gsv_config *config = &m->net->spec->config;
+    const int32_t item = m->net->spec->layers[layer].ffn[0].in + 2 * expert;
     const struct gpuserve_op_add_scaled add = {
         .out = m->at->sum,
         .in = m->at->context,
@@ -88,10 +89,13 @@ static gpuserve_status add_expert(const struct mixture *m, int32_t expert, int32
         .cols = config->hidden_size,
         .factor = 1.0f,
     };
-    gpuserve_status st = multiply(m, first_item + 2 * expert, in, m->at->wide);
+    gpuserve_status st;
 
+    gsv_begin_phase(m->net, GSV_PHASE_EXPAND, layer);
+    st = multiply(m, item, in, m->at->wide);
+    gsv_begin_phase(m->net, GSV_PHASE_CONTRACT, layer);
     if (st == GPUSERVE_OK)
-        st = multiply(m, first_item + 2 * expert + 1, m->at->wide, m->at->context);
+        st = multiply(m, item + 1, m->at->wide, m->at->context);
     return st == GPUSERVE_OK ? m->net->backend->add_scaled(m->stream, &add) : st;
 }
 
@@ -115,6 +119,6 @@ gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_strea
     if (st == GPUSERVE_OK) /* its weights are zeros: the bias in every row */
         st = multiply(&m, items->router + 1, at->low, at->sum);
     for (int32_t i = 0; i < route.experts && st == GPUSERVE_OK; i++)
-        st = add_expert(&m, i, items->ffn[0].in, in);
+        st = add_expert(&m, layer, i, in);
     return st;
 }

@@ -341,6 +341,17 @@ static gpuserve_status finish_rows(const struct gsv_rows *rows, int32_t n_rows, 
     return st;
 }
 
+/* The parts that are pooled, and the adapter. */
+static gpuserve_status prepare(struct gsv_rows *rows, const struct gpuserve_host_batch *host,
+                               const struct gsv_run *run, gpuserve_error *error)
+{
+    struct gsv_exec *work = rows->work;
+
+    work->at.adapter = run->adapter;
+    rows->skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
+    return rows->skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
+}
+
 gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *host,
                             const struct gsv_run *run, gpuserve_error *error)
 {
@@ -348,12 +359,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     struct gpuserve_batch batch;
     struct gsv_rows rows = { .work = work, .batch = &batch, .route = run->route };
     int32_t replayed = 0;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_status st = prepare(&rows, host, run, error);
 
-    work->at.adapter = run->adapter;
-    rows.skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
-    if (rows.skips)
-        st = write_parts(work, host, run->skip, error);
     if (st == GPUSERVE_OK && work->neighbours)
         st = gsv_write_neighbours(work->net, work->max_tokens, host, work->neighbours,
                                   work->memory + work->layout.neighbours, error);
@@ -386,9 +393,11 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     struct gpuserve_batch batch;
     struct gsv_rows rows = { .work = work, .batch = &batch, .route = run->route };
     int32_t replayed = 0;
-    gpuserve_status st = net->backend->memory_write(net->device, work->at.hidden, hidden,
-                                                    (size_t)host->n_tokens * row, error);
+    gpuserve_status st = prepare(&rows, host, run, error);
 
+    if (st == GPUSERVE_OK)
+        st = net->backend->memory_write(net->device, work->at.hidden, hidden,
+                                        (size_t)host->n_tokens * row, error);
     if (st == GPUSERVE_OK)
         st = net->backend->batch_begin(work->stream, program_of(run) | HIDDEN_GIVEN, host, &batch,
                                        &replayed, error);

@@ -53,6 +53,7 @@ gpuserve_status gsv_rows_tokens(struct gsv_rows *rows)
     const struct gsv_spec *spec = rows->work->net->spec;
     gpuserve_status st = GPUSERVE_OK;
 
+    gsv_begin_phase(rows->work->net, GSV_PHASE_HEAD, -1);
     rows->tokens = gsv_token_input(spec, &rows->work->at);
     rows->token_columns = spec->config.hidden_size;
     for (int32_t i = 0; i < spec->token_steps.n && st == GPUSERVE_OK; i++) {
@@ -83,6 +84,7 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
     struct gpuserve_batch parts = *rows->batch;
     gpuserve_status st = GPUSERVE_OK;
 
+    gsv_begin_phase(net, GSV_PHASE_POOL, -1);
     rows->data = rows->work->pooled[0];
     rows->columns = columns;
     rows->ld = rows->skips ? 2 * columns : columns;
@@ -104,6 +106,7 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
 
         st = net->backend->pool(rows->work->stream, &op);
     }
+    gsv_begin_phase(net, GSV_PHASE_HEAD, -1);
     return st;
 }
 

@@ -24,6 +24,14 @@ float gsv_vector_cosine(const float *a, const float *b, size_t n)
     return result >= -1.0 ? (float)result : -1.0f;
 }
 
+float gsv_probe_cosine(const float *exact, const float *got, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(exact[i]))
+            return 1.0f;
+    return gsv_vector_cosine(exact, got, n);
+}
+
 /* Two estimates of the worst loss, of which the larger counts. LONE: the worst of many texts loses
  * more than the worst probe. TAIL: where the logarithms of the losses vary more, the tail is
  * longer. With peaked attention one text in a thousand loses ten times as much as the worst probe,

@@ -21,6 +21,10 @@ struct gsv_worst_probes {
 /* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
 float gsv_vector_cosine(const float *a, const float *b, size_t n);
 
+/* The cosine of a probe's vector; 1 if the vector of full precision, `exact`, is not finite: such a
+ * token cannot be measured. */
+float gsv_probe_cosine(const float *exact, const float *got, size_t n);
+
 /* The variance of the logarithms of the losses of a net without kept products. */
 double gsv_model_variance(const float *cosines, size_t n);
 

@@ -353,7 +353,7 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     for (size_t t = 0; t < n_texts(m); t++) {
-        m->cosines[t] = gsv_vector_cosine(m->want + t * columns, m->got + t * columns, columns);
+        m->cosines[t] = gsv_probe_cosine(m->want + t * columns, m->got + t * columns, columns);
         min = fminf(min, m->cosines[t]);
     }
     m->net->int8.cosine = min;
@@ -375,8 +375,8 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
     m->host = &m->worst.batch;
     st = make_vectors(m, NULL, m->got, error);
     for (size_t i = 0; i < n_texts(m) && st == GPUSERVE_OK; i++)
-        min = fminf(min, gsv_vector_cosine(m->want + (size_t)m->worst.texts[i] * columns,
-                                           m->got + i * columns, columns));
+        min = fminf(min, gsv_probe_cosine(m->want + (size_t)m->worst.texts[i] * columns,
+                                          m->got + i * columns, columns));
     m->is_near_enough = min >= (float)GSV_INT8_TARGET;
     m->host = m->all;
     return st;

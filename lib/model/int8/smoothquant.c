@@ -122,6 +122,15 @@ static void add_row(float *restrict mean, float *restrict squares, float *restri
     }
 }
 
+static bool are_finite(const float *values, size_t rows, size_t columns, size_t ld)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            if (!isfinite(values[i * ld + j]))
+                return false;
+    return true;
+}
+
 /* Measure one text: rows [row, end) of the stage's input. */
 static gpuserve_status measure_text(struct smoother *s, const char *input, int32_t text,
                                     size_t columns, size_t ld, gpuserve_error *error)
@@ -143,6 +152,9 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, int32
             return st;
         if (size != sizeof(float))
             gsv_floats_from_f16(s->chunk, to, n);
+        /* Attention spreads a token that overflows over its text: none of it has a range. */
+        if (!are_finite(s->chunk, rows, columns, ld))
+            continue;
         for (size_t i = 0; i < rows; i++)
             add_row(s->means + (size_t)text * columns, s->squares, s->range, s->chunk + i * ld,
                     columns, weight);

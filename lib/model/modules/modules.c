@@ -1,13 +1,11 @@
 /*
  * modules.c - reads the sentence-transformers modules around a transformer.
  *
- *   modules.json                        the chain: Transformer, Pooling, Dense ..., Normalize;
- *                                       the last ones are read by module_steps.c and router.c
- *   1_Pooling/config.json               pooling modes, concatenated in a fixed order
- *   1_SpladePooling/config.json         of a sparse encoder, instead of a Pooling module
+ *   modules.json                        the chain: Transformer, then modules of output_modules.c,
+ *                                       module_steps.c and router.c
  *   sentence_bert_config.json           max_seq_length, which overrides tokenizer.json's limit;
  *                                       do_lower_case
- *   config_sentence_transformers.json   prompts
+ *   config_sentence_transformers.json   prompts.c
  *
  * A module is identified by the last word of its Python class, since the path changed between
  * releases ("sentence_transformers.models.Pooling", later
@@ -23,183 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PROMPTS 1000
 #define MAX_TOKENS (1 << 20)
-
-/* -------------------------------------------------------------------------------------- pooling */
-
-/* In the order in which sentence-transformers concatenates them. */
-static const struct {
-    const char *flag; /* key in releases before 6 */
-    const char *mode; /* value in release 6 */
-    int32_t pooling;
-} poolings[] = {
-    { "pooling_mode_cls_token", "cls", GPUSERVE_POOL_CLS },
-    { "pooling_mode_max_tokens", "max", GPUSERVE_POOL_MAX },
-    { "pooling_mode_mean_tokens", "mean", GPUSERVE_POOL_MEAN },
-    { "pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", GPUSERVE_POOL_MEAN_SQRT_LEN },
-    { "pooling_mode_weightedmean_tokens", "weightedmean", GPUSERVE_POOL_WEIGHTED_MEAN },
-    { "pooling_mode_lasttoken", "lasttoken", GPUSERVE_POOL_LAST },
-};
-
-static const size_t n_poolings = sizeof(poolings) / sizeof(poolings[0]);
-
-static gpuserve_status parse_flags(const struct gsv_json_value *json, bool on[],
-                                   gpuserve_error *error)
-{
-    for (size_t i = 0; i < n_poolings; i++) {
-        const gpuserve_status st = gsv_json_bool(json, poolings[i].flag, "Pooling", &on[i], error);
-
-        if (st != GPUSERVE_OK)
-            return st;
-    }
-    return GPUSERVE_OK;
-}
-
-static gpuserve_status parse_mode(const struct gsv_json_value *mode, bool on[],
-                                  gpuserve_error *error)
-{
-    const char *name = gsv_json_get_string(mode);
-
-    for (size_t i = 0; name && i < n_poolings; i++) {
-        if (strcmp(name, poolings[i].mode) == 0) {
-            on[i] = true;
-            return GPUSERVE_OK;
-        }
-    }
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "Pooling: pooling_mode '%.64s' is not supported",
-                    name ? name : "(not a string)");
-}
-
-static gpuserve_status parse_modes(const struct gsv_json_value *modes, bool on[],
-                                   gpuserve_error *error)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!gsv_json_is(modes, GSV_JSON_ARRAY))
-        return parse_mode(modes, on, error);
-    for (size_t i = 0; i < gsv_json_count(modes) && st == GPUSERVE_OK; i++)
-        st = parse_mode(gsv_json_at(modes, i), on, error);
-    return st;
-}
-
-gpuserve_status gsv_pooling_parse(struct gsv_modules *modules, const struct gsv_json_value *json,
-                                  gpuserve_error *error)
-{
-    const struct gsv_json_value *modes = gsv_json_member(json, "pooling_mode");
-    bool on[sizeof(poolings) / sizeof(poolings[0])] = { false };
-    bool include_prompt = true;
-    gpuserve_status st = gsv_json_bool(json, "include_prompt", "Pooling", &include_prompt, error);
-
-    if (st == GPUSERVE_OK)
-        st = modes ? parse_modes(modes, on, error) : parse_flags(json, on, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    modules->skips_prompt = !include_prompt;
-    modules->n_poolings = 0;
-    for (size_t i = 0; i < n_poolings; i++)
-        if (on[i])
-            modules->poolings[modules->n_poolings++] = poolings[i].pooling;
-    if (modules->n_poolings == 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "Pooling: no pooling mode is enabled");
-    for (int32_t i = 0; i < modules->n_poolings && !include_prompt; i++)
-        if (modules->poolings[i] == GPUSERVE_POOL_WEIGHTED_MEAN)
-            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                            "Pooling: include_prompt false with 'weightedmean' is not supported");
-    return GPUSERVE_OK;
-}
 
 /* -------------------------------------------------------------------------------------- modules */
 
 gpuserve_status gsv_modules_nomem(const struct gsv_dir *dir, gpuserve_error *error)
 {
     return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-}
-
-static gpuserve_status add_pooling(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                   const char *folder, gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = gsv_pooling_parse(modules, json, error);
-    gsv_json_free(&json);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
-}
-
-static gpuserve_status parse_splade(struct gsv_modules *modules, const struct gsv_json_value *json,
-                                    gpuserve_error *error)
-{
-    const char *strategy = "max", *activation = "relu"; /* the defaults of the class */
-    gpuserve_status st =
-        gsv_json_string(json, "pooling_strategy", "SpladePooling", &strategy, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "activation_function", "SpladePooling", &activation, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    if (strcmp(strategy, "max") != 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "SpladePooling: pooling_strategy '%.64s' is not supported, only 'max' is",
-                        strategy);
-    modules->is_sparse = true;
-    modules->log_twice = strcmp(activation, "log1p_relu") == 0;
-    if (modules->log_twice || strcmp(activation, "relu") == 0)
-        return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    "SpladePooling: activation_function '%.64s' is not supported, only 'relu' and "
-                    "'log1p_relu' are",
-                    activation);
-}
-
-static gpuserve_status add_splade(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                  const char *folder, gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = parse_splade(modules, json, error);
-    gsv_json_free(&json);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
-}
-
-static gpuserve_status parse_logit_score(struct gsv_modules *modules,
-                                         const struct gsv_json_value *json, gpuserve_error *error)
-{
-    const char *input = "causal_logits";
-    int64_t yes = -1, no = -1;
-    gpuserve_status st = gsv_json_string(json, "module_input_name", "LogitScore", &input, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_json_need(json, "true_token_id", GSV_JSON_INT, "LogitScore", error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "true_token_id", "LogitScore", 0, INT32_MAX, &yes, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "false_token_id", "LogitScore", 0, INT32_MAX, &no, error);
-    if (st == GPUSERVE_OK && strcmp(input, "causal_logits") != 0)
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      "LogitScore: module_input_name '%.64s' is not supported", input);
-    modules->scores_answers = true;
-    modules->yes = (int32_t)yes;
-    modules->no = (int32_t)no;
-    return st;
-}
-
-static gpuserve_status add_logit_score(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                       const char *folder, gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    gpuserve_status st = gsv_read_json(&json, dir, folder, "config.json", error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = parse_logit_score(modules, json, error);
-    gsv_json_free(&json);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s/%s", gsv_dir_path(dir), folder);
 }
 
 static gpuserve_status add_transformer(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -235,9 +63,9 @@ static gpuserve_status add_encoder_module(const struct gsv_module_reader *r, con
     if (strcmp(name, "StaticEmbedding") == 0 && !modules->transformer)
         return add_static(modules, r->dir, folder, r->error);
     if (strcmp(name, "Pooling") == 0 && may_pool)
-        return add_pooling(modules, r->dir, folder, r->error);
+        return gsv_pooling_add(r, folder);
     if (strcmp(name, "SpladePooling") == 0 && may_pool && modules->n_steps == 0)
-        return add_splade(modules, r->dir, folder, r->error);
+        return gsv_splade_add(r, folder);
     if (strcmp(name, "WeightedLayerPooling") == 0 && may_pool && modules->transformer &&
         !modules->layer_weights.folder && modules->n_steps == 0)
         return gsv_layer_weights_add(r, folder);
@@ -272,7 +100,7 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
     is_ours = is_pylate || strncmp(type, "sentence_transformers.", 22) == 0;
     if (is_ours && strcmp(name, "LogitScore") == 0 && r->modules->n_poolings == 0 &&
         !r->modules->is_sparse)
-        return add_logit_score(r->modules, r->dir, folder, r->error);
+        return gsv_logit_score_add(r, folder);
     if (is_ours)
         st = add_encoder_module(r, name, folder, &known);
     if (st == GPUSERVE_OK && !known && is_ours)
@@ -405,162 +233,6 @@ static gpuserve_status read_limit(struct gsv_modules *modules, const struct gsv_
     return modules->max_tokens ? st : read_tokenizer_limit(modules, dir, error);
 }
 
-/* -------------------------------------------------------------------------------------- prompts */
-
-static struct gsv_prompt *find_prompt(const struct gsv_modules *modules, const char *name)
-{
-    for (size_t i = 0; i < modules->n_prompts; i++)
-        if (strcmp(modules->prompts[i].name, name) == 0)
-            return &modules->prompts[i];
-    return NULL;
-}
-
-static gpuserve_status add_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                  const char *name, const char *text, size_t size,
-                                  gpuserve_error *error)
-{
-    struct gsv_prompt *more =
-        realloc(modules->prompts, (modules->n_prompts + 1) * sizeof(*modules->prompts));
-    struct gsv_prompt *prompt;
-
-    if (!more)
-        return gsv_modules_nomem(dir, error);
-    modules->prompts = more;
-    prompt = &more[modules->n_prompts++];
-    memset(prompt, 0, sizeof(*prompt));
-    prompt->name = gsv_copy_text(name, strlen(name));
-    prompt->text = gsv_copy_text(text, size);
-    return prompt->name && prompt->text ? GPUSERVE_OK : gsv_modules_nomem(dir, error);
-}
-
-static gpuserve_status add_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                   const struct gsv_json_value *prompts, gpuserve_error *error)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!prompts || gsv_json_is(prompts, GSV_JSON_NULL))
-        return GPUSERVE_OK;
-    if (!gsv_json_is(prompts, GSV_JSON_OBJECT) || prompts->n > MAX_PROMPTS)
-        return gsv_fail(
-            error, GPUSERVE_E_FORMAT,
-            "%s/config_sentence_transformers.json: prompts is not an object with at most %d fields",
-            gsv_dir_path(dir), MAX_PROMPTS);
-    for (size_t i = 0; i < prompts->n && st == GPUSERVE_OK; i++) {
-        const struct gsv_json_value *text = prompts->is.fields[i];
-
-        if (!gsv_json_is(text, GSV_JSON_STRING))
-            return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s/config_sentence_transformers.json: prompt '%.64s' is not a string",
-                            gsv_dir_path(dir), text->key);
-        st = add_prompt(modules, dir, text->key, gsv_json_get_string(text), text->n, error);
-    }
-    return st;
-}
-
-static char *join_text(const char *a, const char *b)
-{
-    const size_t before = strlen(a), after = strlen(b);
-    char *joined = gsv_alloc_array(before + after + 1, 1);
-
-    if (!joined)
-        return NULL;
-    memcpy(joined, a, before);
-    memcpy(joined + before, b, after + 1);
-    return joined;
-}
-
-/* PyLate names the prefixes of queries and documents by other keys; they precede the prompts. */
-static gpuserve_status add_prefix(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                  const struct gsv_json_value *prefix, const char *name,
-                                  gpuserve_error *error)
-{
-    const char *text = gsv_json_get_string(prefix);
-    struct gsv_prompt *prompt = find_prompt(modules, name);
-    char *joined;
-
-    if (!text || (prompt && strncmp(prompt->text, text, prefix->n) == 0))
-        return GPUSERVE_OK;
-    if (!prompt)
-        return add_prompt(modules, dir, name, text, prefix->n, error);
-    joined = join_text(text, prompt->text);
-    if (!joined)
-        return gsv_modules_nomem(dir, error);
-    free(prompt->text);
-    prompt->text = joined;
-    return GPUSERVE_OK;
-}
-
-/* A text names its route as it names a prompt, so each route is a prompt. */
-static gpuserve_status add_route_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                         gpuserve_error *error)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    for (int32_t i = 0; i < modules->n_routes && st == GPUSERVE_OK; i++)
-        if (!find_prompt(modules, modules->routes[i]))
-            st = add_prompt(modules, dir, modules->routes[i], "", 0, error);
-    return st;
-}
-
-static gpuserve_status set_default_prompt(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                          const struct gsv_json_value *json, gpuserve_error *error)
-{
-    const char *name = NULL;
-    const gpuserve_status st = gsv_json_string(json, "default_prompt_name",
-                                               "config_sentence_transformers.json", &name, error);
-
-    if (st != GPUSERVE_OK || !name)
-        return st;
-    if (find_prompt(modules, name))
-        modules->default_prompt = find_prompt(modules, name)->name;
-    if (!modules->default_prompt)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s/config_sentence_transformers.json: default_prompt_name '%.64s' is not "
-                        "one of the %zu prompts",
-                        gsv_dir_path(dir), name, modules->n_prompts);
-    return GPUSERVE_OK;
-}
-
-/* The activation of a cross-encoder, the name of a Python class. */
-static gpuserve_status read_activation(struct gsv_modules *modules,
-                                       const struct gsv_json_value *json, gpuserve_error *error)
-{
-    const char *type = "", *activation = "";
-    gpuserve_status st =
-        gsv_json_string(json, "model_type", "config_sentence_transformers.json", &type, error);
-
-    if (st == GPUSERVE_OK && strcmp(type, "CrossEncoder") == 0)
-        st = gsv_json_string(json, "activation_fn", "config_sentence_transformers.json",
-                             &activation, error);
-    if (strcmp(gsv_class_name(activation), "Sigmoid") == 0)
-        modules->score = GPUSERVE_SCORE_SIGMOID;
-    else if (strcmp(gsv_class_name(activation), "Identity") == 0)
-        modules->score = GPUSERVE_SCORE_RAW;
-    return st;
-}
-
-static gpuserve_status read_prompts(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                    gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    gpuserve_status st =
-        gsv_read_optional_json(&json, dir, "", "config_sentence_transformers.json", error);
-
-    if (st != GPUSERVE_OK || !json)
-        return st;
-    st = add_prompts(modules, dir, gsv_json_member(json, "prompts"), error);
-    if (st == GPUSERVE_OK)
-        st = add_prefix(modules, dir, gsv_json_member(json, "query_prefix"), "query", error);
-    if (st == GPUSERVE_OK)
-        st = add_prefix(modules, dir, gsv_json_member(json, "document_prefix"), "document", error);
-    if (st == GPUSERVE_OK)
-        st = set_default_prompt(modules, dir, json, error);
-    if (st == GPUSERVE_OK)
-        st = read_activation(modules, json, error);
-    gsv_json_free(&json);
-    return st;
-}
-
 /* -------------------------------------------------------------------------------------- GGUF */
 
 static gpuserve_status add_gguf_dense(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -623,8 +295,8 @@ static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_
     if (st == GPUSERVE_OK && !modules->is_static) /* only tokenizer.json is read for these */
         st = read_limit(modules, dir, error);
     if (st == GPUSERVE_OK)
-        st = read_prompts(modules, dir, error);
-    return st == GPUSERVE_OK ? add_route_prompts(modules, dir, error) : st;
+        st = gsv_prompts_read(modules, dir, error);
+    return st == GPUSERVE_OK ? gsv_route_prompts_add(modules, dir, error) : st;
 }
 
 gpuserve_status gsv_modules_read(struct gsv_modules *modules, const struct gsv_dir *dir,

@@ -75,6 +75,18 @@ gpuserve_status gsv_layer_weights_add(const struct gsv_module_reader *r, const c
 /* Set what follows from the whole list: a final Normalize, and output by token. */
 gpuserve_status gsv_steps_finish(const struct gsv_module_reader *r);
 
+/* output_modules.c: parse the config.json of a module's folder. */
+gpuserve_status gsv_pooling_add(const struct gsv_module_reader *r, const char *folder);
+gpuserve_status gsv_splade_add(const struct gsv_module_reader *r, const char *folder);
+gpuserve_status gsv_logit_score_add(const struct gsv_module_reader *r, const char *folder);
+
+/* prompts.c: read config_sentence_transformers.json, if the directory has it. */
+gpuserve_status gsv_prompts_read(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                 gpuserve_error *error);
+/* Add a prompt for each route: a text names its route as it names a prompt. */
+gpuserve_status gsv_route_prompts_add(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                      gpuserve_error *error);
+
 /* router.c: add the steps of all routes. */
 gpuserve_status gsv_router_add(const struct gsv_module_reader *r, const char *folder,
                                const char *config_name);

@@ -354,6 +354,7 @@ gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
     net->backend = backend;
     net->device = device;
     net->dtype = options->dtype;
+    net->observer = options->observer;
     st = alloc_net(net, error);
     if (st == GPUSERVE_OK)
         st = load_weights(net, options, error);

@@ -22,7 +22,14 @@ struct gsv_net {
     struct gpuserve_linear **linears; /* [n_items] NULL for items that are not linears */
     uint64_t digest[2];
     struct gsv_int8_facts int8;
+    struct gsv_phase_observer observer;
 };
+
+static inline void gsv_begin_phase(const struct gsv_net *net, enum gsv_phase phase, int32_t layer)
+{
+    if (net->observer.begin)
+        net->observer.begin(net->observer.user, phase, layer);
+}
 
 /* The address of an item; NULL for index -1. */
 static inline void *gsv_net_address(const struct gsv_net *net, int32_t item)

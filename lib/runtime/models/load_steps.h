@@ -17,14 +17,22 @@
 struct gsv_calibration {
     struct gpuserve_host_batch batch;
     int32_t *memory;
+    int32_t n_distinct; /* different ids, without special tokens; counted up to a limit */
 };
 
+/* Ordinary texts. If the tokenizer knows too few of their words, sequences of ids drawn from its
+ * vocabulary take their place, here and in the probes (drawn_ids.h). */
 gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
                                      const struct gsv_plan *plan, gpuserve_error *error);
 /* Ordinary, unusual and repeated texts on which the error of an int8 model is measured; results are
  * in struct gsv_int8_facts. */
 gpuserve_status gsv_calibration_make_probes(struct gsv_calibration *calibration,
                                             const struct gsv_plan *plan, gpuserve_error *error);
+/* Both, for loading in int8. GPUSERVE_E_UNSUPPORTED if the vocabulary is too small for a
+ * measurement. On failure, too, both need gsv_calibration_reset(). */
+gpuserve_status gsv_calibration_make_int8(struct gsv_calibration *calibration,
+                                          struct gsv_calibration *probes,
+                                          const struct gsv_plan *plan, gpuserve_error *error);
 void gsv_calibration_reset(struct gsv_calibration *calibration);
 
 /* Detects activations that overflow the range of float16. */

@@ -204,9 +204,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     if (!model->replicas)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     if (plan->dtype == GPUSERVE_DTYPE_INT8) {
-        st = gsv_calibration_make(&calibration, plan, error);
-        if (st == GPUSERVE_OK)
-            st = gsv_calibration_make_probes(&probes, plan, error);
+        st = gsv_calibration_make_int8(&calibration, &probes, plan, error);
         options.calibration = &calibration.batch;
         options.probes = &probes.batch;
     }

@@ -104,12 +104,11 @@ static gpuserve_status load(struct gsv_profile *profile, gpuserve_error *error)
     gsv_profiler_init(profile->profiler, plan->device.backend);
     st = gsv_profiler_open(profile->profiler, &profile->device, plan->device.facts.index, error);
     if (st == GPUSERVE_OK && plan->dtype == GPUSERVE_DTYPE_INT8) {
-        st = gsv_calibration_make(&calibration, plan, error);
-        if (st == GPUSERVE_OK)
-            st = gsv_calibration_make_probes(&probes, plan, error);
+        st = gsv_calibration_make_int8(&calibration, &probes, plan, error);
         options.calibration = &calibration.batch;
         options.probes = &probes.batch;
     }
+    options.observer = gsv_profiler_observer(profile->profiler);
     if (st == GPUSERVE_OK)
         st = gsv_net_load(&profile->net, plan->spec, &profile->profiler->table, profile->device,
                           &options, error);

@@ -1,8 +1,8 @@
 /*
  * profile_backend.c - wraps every slot of a backend's table: times it or leaves it out.
  *
- * The stage of an operation follows from its kind and its position. Each layer has this order: QKV
- * product, attention, output product, LayerNorm, two feed-forward products, LayerNorm.
+ * lib/model tells the stage of the operations that follow (gsv_profiler_observer()). Their kind and
+ * order say too little: adapters, experts and projected embeddings have products of their own.
  *
  * Wrapped devices and streams hold the inner object and the profiler; slots unwrap and forward.
  */
@@ -129,10 +129,24 @@ static gpuserve_status linear_create(struct gpuserve_device *device,
 
 /* -------------------------------------------------------------------------------------- stages */
 
-static bool is_left_out(const struct gsv_profiler *p, enum gsv_profile_stage stage, int32_t layer)
+static void begin_phase(void *user, enum gsv_phase phase, int32_t layer)
 {
-    return p->leaves_out && p->left_out == stage &&
-           (p->left_out_layer < 0 || p->left_out_layer == layer);
+    struct gsv_profiler *p = user;
+
+    p->stage = gsv_profile_stage_of(phase);
+    p->layer = layer;
+}
+
+struct gsv_phase_observer gsv_profiler_observer(struct gsv_profiler *profiler)
+{
+    return (struct gsv_phase_observer){ begin_phase, profiler };
+}
+
+/* True if the next operation is to be left out. */
+static bool is_left_out(const struct gsv_profiler *p)
+{
+    return p->leaves_out && (p->left_out == p->stage || p->left_out == GSV_PROFILE_STAGES) &&
+           (p->left_out_layer < 0 || p->left_out_layer == p->layer);
 }
 
 /* The event, or NULL if the table is full. */
@@ -150,20 +164,10 @@ static struct gsv_profile_event *note(struct gsv_profiler *p, enum gsv_profile_s
     return event;
 }
 
-/* The stage of the next product; the QKV product starts a new layer. */
-static enum gsv_profile_stage next_product(struct gsv_profiler *p)
+static struct gsv_profile_event *note_operation(struct gsv_profiler *p, uint64_t begin,
+                                                double flops)
 {
-    static const enum gsv_profile_stage stages[] = { GSV_PROFILE_OUTPUT, GSV_PROFILE_EXPAND,
-                                                     GSV_PROFILE_CONTRACT };
-
-    if (p->is_pooled)
-        return GSV_PROFILE_HEAD;
-    if (p->layer >= 0 && p->n_linears_since_attention < 3)
-        return stages[p->n_linears_since_attention++];
-    p->layer++;
-    p->n_linears_since_attention = 3; /* until attention runs */
-    p->n_norms_in_layer = 0;
-    return GSV_PROFILE_QKV;
+    return note(p, p->stage, p->layer, begin, flops);
 }
 
 static void find_shape(struct gsv_profiler *p, const struct gpuserve_linear *linear, int32_t *n,
@@ -184,16 +188,14 @@ static gpuserve_status linear(struct gpuserve_stream *stream, const struct gpuse
 {
     const struct wrapped_stream *s = stream_of(stream);
     struct gsv_profiler *p = s->profiler;
-    const enum gsv_profile_stage stage = next_product(p);
-    const int32_t layer = stage == GSV_PROFILE_HEAD ? -1 : p->layer;
     const uint64_t begin = gsv_now_ns();
     struct gsv_profile_event *event;
     gpuserve_status st = GPUSERVE_OK;
     int32_t n, k;
 
-    if (!is_left_out(p, stage, layer))
+    if (!is_left_out(p))
         st = p->inner->linear(s->inner, op);
-    event = note(p, stage, layer, begin, 0);
+    event = note_operation(p, begin, 0);
     find_shape(p, op->weight, &n, &k);
     if (event) {
         event->rows = op->rows;
@@ -212,110 +214,35 @@ static gpuserve_status attention(struct gpuserve_stream *stream,
     const uint64_t begin = gsv_now_ns();
     gpuserve_status st = GPUSERVE_OK;
 
-    p->n_linears_since_attention = 0;
-    if (!is_left_out(p, GSV_PROFILE_ATTENTION, p->layer))
+    if (!is_left_out(p))
         st = p->inner->attention(s->inner, op);
-    note(p, GSV_PROFILE_ATTENTION, p->layer, begin,
-         4.0 * p->attended * op->n_heads * op->head_size);
+    note_operation(p, begin, 4.0 * p->attended * op->n_heads * op->head_size);
     return st;
 }
 
-static gpuserve_status add_norm(struct gpuserve_stream *stream,
-                                const struct gpuserve_op_add_norm *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const uint64_t begin = gsv_now_ns();
-    const enum gsv_profile_stage stage = p->is_pooled            ? GSV_PROFILE_HEAD
-                                         : p->n_norms_in_layer++ ? GSV_PROFILE_FFN_NORM
-                                                                 : GSV_PROFILE_NORM;
-    const int32_t layer = p->is_pooled ? -1 : p->layer;
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, stage, layer))
-        st = p->inner->add_norm(s->inner, op);
-    note(p, stage, layer, begin, 0);
-    return st;
-}
-
-/* The stage of an operation between the products of a layer: of attention before it has run, of the
- * feed-forward network after that. */
-static enum gsv_profile_stage stage_between(const struct gsv_profiler *p)
-{
-    return p->n_linears_since_attention == 3 ? GSV_PROFILE_ATTENTION : GSV_PROFILE_EXPAND;
-}
-
-#define WRAP_OPERATION_BETWEEN(name)                                 \
-    static gpuserve_status name(struct gpuserve_stream *stream,      \
-                                const struct gpuserve_op_##name *op) \
-    {                                                                \
-        const struct wrapped_stream *s = stream_of(stream);          \
-        struct gsv_profiler *p = s->profiler;                        \
-        const enum gsv_profile_stage stage = stage_between(p);       \
-        const uint64_t begin = gsv_now_ns();                         \
-        gpuserve_status st = GPUSERVE_OK;                            \
-                                                                     \
-        if (!is_left_out(p, stage, p->layer))                        \
-            st = p->inner->name(s->inner, op);                       \
-        note(p, stage, p->layer, begin, 0);                          \
-        return st;                                                   \
+#define WRAP_OPERATION(name, type)                                                     \
+    static gpuserve_status name(struct gpuserve_stream *stream, const struct type *op) \
+    {                                                                                  \
+        const struct wrapped_stream *s = stream_of(stream);                            \
+        struct gsv_profiler *p = s->profiler;                                          \
+        const uint64_t begin = gsv_now_ns();                                           \
+        gpuserve_status st = GPUSERVE_OK;                                              \
+                                                                                       \
+        if (!is_left_out(p))                                                           \
+            st = p->inner->name(s->inner, op);                                         \
+        note_operation(p, begin, 0);                                                   \
+        return st;                                                                     \
     }
 
-WRAP_OPERATION_BETWEEN(rotate)
-WRAP_OPERATION_BETWEEN(glu)
-WRAP_OPERATION_BETWEEN(route)
-WRAP_OPERATION_BETWEEN(add_scaled)
-
-static gpuserve_status embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, GSV_PROFILE_EMBED, -1))
-        st = p->inner->embed(s->inner, op);
-    note(p, GSV_PROFILE_EMBED, -1, begin, 0);
-    return st;
-}
-
-static gpuserve_status pool(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    p->is_pooled = true;
-    if (!is_left_out(p, GSV_PROFILE_POOL, -1))
-        st = p->inner->pool(s->inner, op);
-    note(p, GSV_PROFILE_POOL, -1, begin, 0);
-    return st;
-}
-
-static gpuserve_status rows(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op,
-                            bool activates)
-{
-    const struct wrapped_stream *s = stream_of(stream);
-    struct gsv_profiler *p = s->profiler;
-    const uint64_t begin = gsv_now_ns();
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (!is_left_out(p, GSV_PROFILE_HEAD, -1))
-        st = activates ? p->inner->activate(s->inner, op) : p->inner->normalize(s->inner, op);
-    note(p, GSV_PROFILE_HEAD, -1, begin, 0);
-    return st;
-}
-
-static gpuserve_status normalize(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
-{
-    return rows(stream, op, false);
-}
-
-static gpuserve_status activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op)
-{
-    return rows(stream, op, true);
-}
+WRAP_OPERATION(embed, gpuserve_op_embed)
+WRAP_OPERATION(add_norm, gpuserve_op_add_norm)
+WRAP_OPERATION(rotate, gpuserve_op_rotate)
+WRAP_OPERATION(glu, gpuserve_op_glu)
+WRAP_OPERATION(route, gpuserve_op_route)
+WRAP_OPERATION(add_scaled, gpuserve_op_add_scaled)
+WRAP_OPERATION(pool, gpuserve_op_pool)
+WRAP_OPERATION(normalize, gpuserve_op_rows)
+WRAP_OPERATION(activate, gpuserve_op_rows)
 
 /* ------------------------------------------------------------------------------------- streams */
 
@@ -372,9 +299,7 @@ static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t prog
     gpuserve_status st;
 
     p->n_events = 0;
-    p->layer = -1;
-    p->n_linears_since_attention = p->n_norms_in_layer = 0;
-    p->is_pooled = false;
+    begin_phase(p, GSV_PHASE_EMBED, -1);
     p->attended = 0;
     for (int32_t i = 0; i < host->n_sequences; i++) {
         const double length = host->cu_seqlens[i + 1] - host->cu_seqlens[i];

@@ -13,27 +13,25 @@
 #ifndef GSV_RUNTIME_PROFILE_BACKEND_H
 #define GSV_RUNTIME_PROFILE_BACKEND_H
 
+#include "lib/model/model.h"
+
 #include <gpuserve/sys/backend.h>
 
 #include <pthread.h>
 #include <stdbool.h>
 
-/* The stages of a batch, in execution order. */
+/* The stages of a batch, in execution order: the phases of lib/model between two transfers. */
 enum gsv_profile_stage {
     GSV_PROFILE_UPLOAD, /* batch_begin */
-    GSV_PROFILE_EMBED,  /* sum of the embedding tables, LayerNorm */
-    GSV_PROFILE_QKV,    /* product */
-    GSV_PROFILE_ATTENTION,
-    GSV_PROFILE_OUTPUT,   /* product */
-    GSV_PROFILE_NORM,     /* residual, LayerNorm after attention */
-    GSV_PROFILE_EXPAND,   /* first feed-forward product and its activation */
-    GSV_PROFILE_CONTRACT, /* second feed-forward product */
-    GSV_PROFILE_FFN_NORM, /* residual, LayerNorm after the feed-forward */
-    GSV_PROFILE_POOL,
-    GSV_PROFILE_HEAD,     /* Dense modules, classifier, normalization, scores */
-    GSV_PROFILE_DOWNLOAD, /* batch_end and stream_wait */
+    GSV_PROFILE_FIRST_PHASE,
+    GSV_PROFILE_DOWNLOAD = GSV_PROFILE_FIRST_PHASE + GSV_PHASES, /* batch_end and stream_wait */
     GSV_PROFILE_STAGES
 };
+
+static inline enum gsv_profile_stage gsv_profile_stage_of(enum gsv_phase phase)
+{
+    return (enum gsv_profile_stage)(GSV_PROFILE_FIRST_PHASE + (int)phase);
+}
 
 struct gsv_profile_event {
     enum gsv_profile_stage stage;
@@ -50,7 +48,8 @@ struct gsv_profiler {
     struct gpuserve_backend table; /* the backend table given to the net */
     const struct gpuserve_backend *inner;
 
-    /* Operations to leave out: those of this stage in this layer (-1: in all layers). */
+    /* Operations to leave out: those of this stage (GSV_PROFILE_STAGES: of all stages) in this
+     * layer (-1: in all layers). */
     bool leaves_out;
     enum gsv_profile_stage left_out;
     int32_t left_out_layer;
@@ -58,9 +57,8 @@ struct gsv_profiler {
     struct gsv_profile_event events[GSV_PROFILE_EVENTS]; /* of the last batch */
     size_t n_events;
 
-    /* Position of the next operation in the model. */
-    int32_t layer, n_linears_since_attention, n_norms_in_layer;
-    bool is_pooled;
+    enum gsv_profile_stage stage; /* of the next operation */
+    int32_t layer;
     double attended; /* sum of the squared sequence lengths */
 
     pthread_mutex_t lock; /* protects the fields below */
@@ -73,6 +71,9 @@ struct gsv_profiler {
 
 void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_backend *inner);
 void gsv_profiler_reset(struct gsv_profiler *profiler);
+
+/* Tells the profiler the phases of a net; for struct gsv_net_options. */
+struct gsv_phase_observer gsv_profiler_observer(struct gsv_profiler *profiler);
 
 /* Opens a device of the inner backend for profiler->table; its device_close() closes it. */
 gpuserve_status gsv_profiler_open(struct gsv_profiler *profiler, struct gpuserve_device **device,

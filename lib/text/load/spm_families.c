@@ -233,6 +233,19 @@ static double albert_score(const char *piece, size_t size, double score)
                : score;
 }
 
+/* transformers 4 ignores these keys, and 5 replaces [CLS] A [SEP] by what they say. */
+static gpuserve_status refuse_added(const struct gsv_json_value *config, gpuserve_error *error)
+{
+    static const char *const keys[] = { "add_bos_token", "add_eos_token" };
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (gsv_json_member(config, keys[i]))
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "%s: \"%s\" of an ALBERT tokenizer needs tokenizer.json", CONFIG,
+                            keys[i]);
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status finish_albert(struct gsv_tokenizer *t, const struct gsv_vocab_files *files,
                                      struct gsv_proto_bytes charsmap, const char *name,
                                      gpuserve_error *error)
@@ -245,6 +258,9 @@ static gpuserve_status finish_albert(struct gsv_tokenizer *t, const struct gsv_v
     int32_t ids[N_ALBERT_KEYS];
     gpuserve_status status =
         gsv_specials_read(t, files, albert_keys, N_ALBERT_KEYS, ids, name, error);
+
+    if (status == GPUSERVE_OK)
+        status = refuse_added(files->config, error);
 
     if (status == GPUSERVE_OK)
         status = gsv_json_bool(files->config, "do_lower_case", CONFIG, &lower, error);

@@ -5,7 +5,8 @@
  * For models without a tokenizer.json. The parts equal those of transformers' conversion.
  * RoBERTa: <s> A </s> </s> B </s>; spans exclude the white space of their tokens, unless
  * "trim_offsets" is false; <mask> includes the white space before it.
- * GPT-2: no special tokens around a text, unless "add_bos_token" is true.
+ * GPT-2: no special tokens around a text, unless "add_bos_token" or "add_eos_token" is true; the
+ * other classes ignore these.
  * DeBERTa: [CLS] A [SEP] B [SEP].
  * All: a space is inserted before the first word if "add_prefix_space" is true.
  * special_tokens.h handles the special and added tokens.
@@ -137,19 +138,33 @@ static gpuserve_status take_roberta(struct gsv_tokenizer *t, const struct gsv_js
     return gsv_json_bool(config, "trim_offsets", name, &t->post.trim_offsets, error);
 }
 
+/* *id is that of the token if `flag` is set in the configuration, else -1. */
+static gpuserve_status read_added(int32_t *id, const struct gsv_json_value *config,
+                                  const char *flag, const char *key, const char *name,
+                                  gpuserve_error *error)
+{
+    bool adds = false;
+    const gpuserve_status status = gsv_json_bool(config, flag, name, &adds, error);
+
+    if (status == GPUSERVE_OK && adds && *id < 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: \"%s\" is set, but \"%s\" is missing", name,
+                        flag, key);
+    if (!adds)
+        *id = -1;
+    return status;
+}
+
 static gpuserve_status take_gpt2(struct gsv_tokenizer *t, const struct gsv_json_value *config,
                                  const int32_t *ids, const char *name, gpuserve_error *error)
 {
-    bool adds = false;
-    const gpuserve_status status = gsv_json_bool(config, "add_bos_token", name, &adds, error);
+    int32_t bos = ids[BOS], eos = ids[EOS];
+    gpuserve_status status = read_added(&bos, config, "add_bos_token", "bos_token", name, error);
 
-    if (status != GPUSERVE_OK)
-        return status;
-    if (adds && ids[BOS] < 0)
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: \"add_bos_token\" is set, but \"bos_token\" is missing", name);
-    gsv_post_processor_gpt2(&t->post, adds ? ids[BOS] : -1);
-    return GPUSERVE_OK;
+    if (status == GPUSERVE_OK)
+        status = read_added(&eos, config, "add_eos_token", "eos_token", name, error);
+    if (status == GPUSERVE_OK)
+        gsv_post_processor_gpt2(&t->post, bos, eos);
+    return status;
 }
 
 gpuserve_status gsv_tokenizer_read_merges(struct gsv_tokenizer *t, enum gsv_tokenizer_class class,

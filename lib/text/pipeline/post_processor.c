@@ -56,15 +56,24 @@ void gsv_post_processor_t5(struct gsv_post_processor *p, int32_t eos)
     p->pair.type_b = 0;
 }
 
-void gsv_post_processor_gpt2(struct gsv_post_processor *p, int32_t bos)
+static void add_if_any(struct gsv_template *t, int32_t id, uint8_t type)
 {
+    if (id >= 0)
+        add_special(t, id, type);
+}
+
+void gsv_post_processor_gpt2(struct gsv_post_processor *p, int32_t bos, int32_t eos)
+{
+    add_if_any(&p->single, bos, 0);
+    p->single.n_before = p->single.n;
+    add_if_any(&p->single, eos, 0);
     p->pair.type_b = 1;
-    if (bos < 0)
-        return;
-    add_special(&p->single, bos, 0);
-    p->single.n_before = 1;
-    add_special(&p->pair, bos, 0);
-    p->pair.n_before = 1;
+    add_if_any(&p->pair, bos, 0);
+    p->pair.n_before = p->pair.n;
+    add_if_any(&p->pair, eos, 0);
+    add_if_any(&p->pair, bos, 1);
+    p->pair.n_between = p->pair.n - p->pair.n_before;
+    add_if_any(&p->pair, eos, 1);
 }
 
 /* Parse a field such as "sep": ["[SEP]", 102]. */

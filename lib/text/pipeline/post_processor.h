@@ -42,7 +42,7 @@ void gsv_post_processor_bert(struct gsv_post_processor *processor, int32_t cls, 
 void gsv_post_processor_roberta(struct gsv_post_processor *processor, int32_t cls, int32_t sep);
 /* A </s>, and A </s> B </s>. */
 void gsv_post_processor_t5(struct gsv_post_processor *processor, int32_t eos);
-/* Templates A and A B, B with type 1, each preceded by `bos` if it is not negative. */
-void gsv_post_processor_gpt2(struct gsv_post_processor *processor, int32_t bos);
+/* Templates A and A B, B with type 1, each text between `bos` and `eos`; negative: none. */
+void gsv_post_processor_gpt2(struct gsv_post_processor *processor, int32_t bos, int32_t eos);
 
 #endif
