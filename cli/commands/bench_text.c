@@ -14,6 +14,7 @@
 #define SIGMA 0.8
 #define SHORTEST 3
 #define LONGEST_WORD 16
+#define MAX_ROUNDS 1000
 
 static const char *const words[] = {
     "the",   "of",     "and",     "to",      "in",     "a",       "is",     "that",   "for",
@@ -49,16 +50,16 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Uniform in (0, 1]: the logarithm is finite. */
-static double uniform(uint64_t *state)
+/* Never 0: the logarithm is finite. */
+double cli_bench_uniform(uint64_t *state)
 {
     return (double)((next_random(state) >> 11) + 1) * 0x1p-53;
 }
 
 size_t cli_bench_length(uint64_t *random, size_t max_length)
 {
-    const double radius = sqrt(-2 * log(uniform(random)));
-    const double normal = radius * cos(2 * 3.14159265358979323846 * uniform(random));
+    const double radius = sqrt(-2 * log(cli_bench_uniform(random)));
+    const double normal = radius * cos(2 * 3.14159265358979323846 * cli_bench_uniform(random));
     const double length = exp(MU + SIGMA * normal);
 
     if (length >= (double)max_length)
@@ -100,18 +101,21 @@ int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t 
 {
     const size_t capacity = n_tokens * LONGEST_WORD + LONGEST_WORD;
     char *text = cli_alloc(capacity, 1);
-    size_t size = 0, n = 0;
+    size_t size = 0, n = 0, n_words = n_tokens;
     int result = CLI_OK;
 
     /* In most vocabularies each of these words is one token. So each round adds the number of
-     * missing words, then counts the tokens. A round that exceeds n_tokens is undone. */
+     * missing words, then counts the tokens. A round that exceeds n_tokens is undone, and the next
+     * one adds half as many words. */
     for (int round = 0; result == CLI_OK; round++) {
         const size_t before = size;
 
         result = count_tokens(model, text, size, &n);
-        if (result != CLI_OK || n >= n_tokens || round > 100)
+        if (result != CLI_OK || n >= n_tokens || round > MAX_ROUNDS)
             break;
-        for (size_t missing = n_tokens - n; missing && size + LONGEST_WORD < capacity; missing--) {
+        if (n_tokens - n < n_words)
+            n_words = n_tokens - n;
+        for (size_t k = n_words; k && size + LONGEST_WORD < capacity; k--) {
             const char *word = words[next_random(random) % N_WORDS];
 
             if (size)
@@ -120,8 +124,10 @@ int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t 
             size += strlen(word);
         }
         result = count_tokens(model, text, size, &n);
-        if (result == CLI_OK && n > n_tokens)
+        if (result == CLI_OK && n > n_tokens) {
             size = before;
+            n_words = n_words > 1 ? n_words / 2 : 1;
+        }
     }
     if (result == CLI_OK && n != n_tokens)
         result = cli_fail("bench cannot generate a text of %zu tokens for this model", n_tokens);

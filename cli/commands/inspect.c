@@ -83,8 +83,8 @@ int cli_inspect(const struct cli_args *args)
 
     if (!model || args->n_rest > 1 || (args->n_rest && args->model)) {
         cli_usage("inspect needs one model");
-        cli_hint("usage: gpuserve inspect MODEL; MODEL is a directory or a name in the Hugging "
-                 "Face cache");
+        cli_hint("usage: gpuserve inspect MODEL, or --random SHAPE; MODEL is a directory or a name "
+                 "in the Hugging Face cache");
         return CLI_USAGE;
     }
     if (cli_context(&context, args) != CLI_OK)

@@ -56,11 +56,12 @@ static void return_large_blocks(void)
 static const uint32_t default_drain_s = 30, default_queue_ms = 500;
 static const unsigned grace_s = 5; /* for the running batch at exit */
 
-/* NAME=PATH gives a model a name; anything else is a path. model->name is owned. */
+/* NAME=PATH gives a model a name; anything else is a path, "random:layers=2" too. model->name is
+ * owned. */
 static void read_model(gpuserve_http_model *model, const char *argument)
 {
     const gpuserve_http_model none = GPUSERVE_HTTP_MODEL_INIT;
-    const char *equals = strchr(argument, '=');
+    const char *equals = strncmp(argument, "random:", 7) == 0 ? NULL : strchr(argument, '=');
 
     *model = none;
     model->path = equals ? equals + 1 : argument;

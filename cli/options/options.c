@@ -300,6 +300,20 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
     return cli_option_set(args, option, value);
 }
 
+/* --random SHAPE is the model "random:SHAPE". */
+static int name_random(struct cli_args *args)
+{
+    if (!args->random)
+        return CLI_OK;
+    if (args->model)
+        return cli_usage("--model and --random exclude each other");
+    if (snprintf(args->random_path, sizeof(args->random_path), "random:%s", args->random) >=
+        (int)sizeof(args->random_path))
+        return cli_usage("--random: the shape is longer than %d bytes", CLI_RANDOM_BYTES - 8);
+    args->model = args->random_path;
+    return CLI_OK;
+}
+
 int cli_parse(struct cli_args *args, const struct cli_command *command, int argc, char **argv)
 {
     int n_rest = 0, result;
@@ -318,6 +332,9 @@ int cli_parse(struct cli_args *args, const struct cli_command *command, int argc
     }
     if (args->prompt && args->prompt_name)
         return cli_usage("--prompt and --prompt-name exclude each other");
+    result = name_random(args);
+    if (result != CLI_OK)
+        return result;
     args->rest = (const char *const *)argv;
     args->n_rest = (size_t)n_rest;
     if (command->takes_model && !args->model && args->n_rest > 0) {

@@ -26,7 +26,8 @@ enum {
     CMD_SERVE = 1 << 12,
     CMD_PROFILE = 1 << 13,
     CMD_CONVERT = 1 << 14,
-    CMD_CALIBRATE = 1 << 15
+    CMD_CALIBRATE = 1 << 15,
+    CMD_PRUNE = 1 << 16
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -44,9 +45,15 @@ struct cli_list {
 /* Value of --on-device-lost beside those of gpuserve_lost_policy: the server exits. */
 #define CLI_LOST_EXIT 100u
 
+enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
+
+#define CLI_RANDOM_BYTES 300
+
 struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir;
+    const char *random; /* becomes `model` */
+    char random_path[CLI_RANDOM_BYTES];
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, pooling, mmap, on_device_lost,
         verbose, memory_policy, max_wait, queue_ms; /* the last two are stored plus 1 */
     uint64_t memory_budget, cache_bytes;
@@ -62,8 +69,9 @@ struct cli_args {
     const char *output;
     uint32_t format, json, quiet;
     /* bench */
-    const char *workload;
-    double seconds;
+    const char *workload, *plot;
+    double seconds, rate;
+    uint32_t share, table; /* one of enum cli_table */
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
     double c, tolerance, split, seed;
@@ -77,8 +85,8 @@ struct cli_args {
     const char *root;
     uint32_t watch, looks;
     double interval;
-    /* convert */
-    uint32_t force;
+    /* convert and prune */
+    uint32_t force, prune;
     uint64_t max_shard_size;
     /* pull */
     const char *revision;
@@ -214,6 +222,7 @@ int cli_completion(const struct cli_args *args);
 int cli_profile(const struct cli_args *args);
 int cli_convert(const struct cli_args *args);
 int cli_calibrate(const struct cli_args *args);
+int cli_prune(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
 

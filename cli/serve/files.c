@@ -140,6 +140,10 @@ static int allow_model(struct cli_landlock *landlock, const char *path, const ch
     char *real = realpath(path, NULL);
     int result;
 
+    if (strncmp(path, "random:", 7) == 0) {
+        free(real);
+        return 0; /* no files */
+    }
     if (!real)
         return allow_name(landlock, path, cache_dir);
     cut_to_repository(real);

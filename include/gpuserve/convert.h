@@ -12,13 +12,20 @@
 extern "C" {
 #endif
 
+/** Value of gpuserve_convert_options.prune: of each four adjacent values of a row, the two with the
+ *  smaller magnitudes become zero. The pattern that sparse tensor cores of NVIDIA GPUs accept; a matrix
+ *  whose rows are no multiple of four stays dense. */
+#define GPUSERVE_PRUNE_2_4 UINT32_C(0x204)
+
 /** Options of gpuserve_convert(). Zero means the default in every field but dtype. */
 typedef struct gpuserve_convert_options {
     uint32_t             struct_size;
     uint32_t             dtype;          /**< type of the weights: GPUSERVE_DTYPE_FLOAT32, FLOAT16,
                                               BFLOAT16 or INT8 (docs/converting.md) */
     uint32_t             force;          /**< 1: replace an existing output directory */
-    uint32_t             reserved;       /**< zero */
+    uint32_t             prune;          /**< pruning of the matrices of the layers: percent of each one's
+                                              values to set to zero, those with the smallest magnitudes, 1
+                                              to 95; or GPUSERVE_PRUNE_2_4; default none */
     uint64_t             max_file_bytes; /**< max bytes of the tensors in a file, unless one tensor is
                                               larger; larger weights are sharded; default 5 GB */
     gpuserve_progress_fn progress;       /**< stage GPUSERVE_STAGE_CONVERT in bytes read; other stages
@@ -47,10 +54,13 @@ typedef struct gpuserve_convert_report {
     uint64_t n_tensors;        /**< number of tensors written, scales not counted */
     uint64_t n_quantized;      /**< of them, tensors written as int8 */
     double   seconds;          /**< time of the call */
+    uint64_t n_pruned;         /**< number of tensors pruned */
+    uint64_t pruned_values;    /**< their values */
+    uint64_t zero_values;      /**< of them, zeros after pruning */
 } gpuserve_convert_report;
 
 /* clang-format off */
-#define GPUSERVE_CONVERT_REPORT_INIT { (uint32_t)sizeof(gpuserve_convert_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_CONVERT_REPORT_INIT { (uint32_t)sizeof(gpuserve_convert_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -58,7 +68,8 @@ typedef struct gpuserve_convert_report {
  * tokenizer, modules and documents are copied unchanged, the weights of the transformer and of Dense
  * modules are written as safetensors, and gpuserve-convert.json has the report. With INT8 the
  * matrices of the transformer are int8 with a scale for each row, which gpuserve reads and other
- * programs do not; everything else is float32.
+ * programs do not; everything else is float32. With options->prune weights are set to zero before they
+ * are converted; the file formats stay dense, so the size and the speed do not change.
  *
  * The output directory appears at once and complete: it is written and loaded under a temporary name
  * beside it, and renamed. After any failure or cancellation nothing remains, and an existing

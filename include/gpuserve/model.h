@@ -137,7 +137,7 @@ typedef struct gpuserve_footprint {
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
  * gpuserve_context_metrics().
  *
- * @param model  A directory, a GGUF file, or the name of a model in the Hugging Face cache.
+ * @param model  As for gpuserve_model_open().
  * @return as gpuserve_model_open(), without the device
  *
  * Thread-safety: safe. Since: 0.1
@@ -168,7 +168,12 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
  * @param context  NULL gives the model a private context.
  * @param path     A directory, a GGUF file, or the name of a model in the Hugging Face cache
  *                 ("sentence-transformers/all-MiniLM-L6-v2"), optionally followed by "@" and a
- *                 branch, tag or commit; default the branch main. Nothing is downloaded.
+ *                 branch, tag or commit; default the branch main. Nothing is downloaded. Or
+ *                 "random:SHAPE": a BERT encoder with seeded random weights, made without files, to
+ *                 try sizes and speeds. SHAPE is bert-tiny, -mini, -small, -medium, -base or -large,
+ *                 minilm-l6, or keys, separated by commas: layers, hidden, heads, intermediate,
+ *                 vocab, positions, seed ("random:bert-base,seed=1", "random:layers=4,hidden=256").
+ *                 The same path gives the same weights on every machine and device.
  * @param options  May be NULL. Strings are copied.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_NOT_FOUND    no such directory, or a file is missing; see the hint

@@ -5,13 +5,17 @@
  * checked for ".." and a leading "/". On kernels before 5.6 the name check is the only one; outside
  * the Hugging Face cache a final symbolic link is then refused (O_NOFOLLOW) instead of followed.
  *
- * A gsv_dir is immutable after gsv_dir_open(), so threads may share it.
+ * A directory in memory has texts instead of a descriptor; the rest of the library sees no
+ * difference.
+ *
+ * A gsv_dir is immutable after gsv_dir_open() and the last gsv_dir_add(), so threads may share it.
  */
 #define _GNU_SOURCE
 #include "lib/base/dir.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/file_write.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,18 +25,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define GSV_PATH_BYTES 4096
 
+/* A file of a directory in memory. */
+struct made_file {
+    const char *name;
+    char *text;
+    size_t size;
+};
+
 struct gsv_dir {
-    int root;     /* O_PATH descriptor; no link may leave this directory */
+    int root;     /* O_PATH descriptor; no link may leave this directory. -1: none, in memory */
     char *path;   /* as given by the caller */
     char *prefix; /* path from root to the model directory: "" or "snapshots/REVISION/" */
     char *gguf;   /* name of the GGUF file with the model; NULL: none */
     bool is_file; /* `path` is the GGUF file itself */
+    struct made_file made[GSV_MAX_MADE_FILES];
+    size_t n_made;
 };
 
 /* Length of REPO in a real path "REPO/snapshots/REVISION" of the Hugging Face cache; 0 for any
@@ -188,9 +202,83 @@ void gsv_dir_close(struct gsv_dir **dir)
     free((*dir)->path);
     free((*dir)->prefix);
     free((*dir)->gguf);
+    for (size_t i = 0; i < (*dir)->n_made; i++)
+        free((*dir)->made[i].text);
     free(*dir);
     *dir = NULL;
 }
+
+/* ------------------------------------------------------------------------------------ in memory */
+
+gpuserve_status gsv_dir_create(struct gsv_dir **out, const char *path, gpuserve_error *error)
+{
+    struct gsv_dir *dir = gsv_alloc_array(1, sizeof(*dir));
+
+    *out = NULL;
+    if (dir) {
+        dir->root = -1;
+        dir->path = gsv_copy_text(path, strlen(path));
+        dir->prefix = gsv_copy_text("", 0);
+    }
+    if (!dir || !dir->path || !dir->prefix) {
+        gsv_dir_close(&dir);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
+    }
+    *out = dir;
+    return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_dir_add(struct gsv_dir *dir, const char *name, char *text, size_t size,
+                            gpuserve_error *error)
+{
+    if (!text || dir->n_made == GSV_MAX_MADE_FILES) {
+        const gpuserve_status st = text ? GPUSERVE_E_INTERNAL : GPUSERVE_E_NOMEM;
+
+        free(text);
+        return gsv_fail(error, st, "%s/%s: %s", dir->path, name,
+                        st == GPUSERVE_E_NOMEM ? "out of memory" : "too many files in memory");
+    }
+    dir->made[dir->n_made++] = (struct made_file){ name, text, size };
+    return GPUSERVE_OK;
+}
+
+bool gsv_dir_is_made(const struct gsv_dir *dir)
+{
+    return dir->root < 0;
+}
+
+static const struct made_file *find_made(const struct gsv_dir *dir, const char *name)
+{
+    for (size_t i = 0; i < dir->n_made; i++)
+        if (strcmp(dir->made[i].name, name) == 0)
+            return &dir->made[i];
+    return NULL;
+}
+
+/* A descriptor of a copy, which is removed when it is closed. */
+static gpuserve_status open_made(const struct gsv_dir *dir, const char *name, int *out,
+                                 uint64_t *size_bytes, gpuserve_error *error)
+{
+    const struct made_file *file = find_made(dir, name);
+    gpuserve_status st;
+    int fd;
+
+    if (!file)
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s: no such file", dir->path, name);
+    fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
+        return gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", dir->path, name, strerror(errno));
+    st = gsv_fd_write(fd, file->text, file->size, 0, name, error);
+    if (st != GPUSERVE_OK) {
+        close(fd);
+        return st;
+    }
+    *out = fd;
+    *size_bytes = file->size;
+    return GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- on disk */
 
 const char *gsv_dir_path(const struct gsv_dir *dir)
 {
@@ -272,6 +360,8 @@ gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, i
     if (!name_stays_inside(name))
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leaves the directory",
                         dir->path, name);
+    if (gsv_dir_is_made(dir))
+        return open_made(dir, name, out, size_bytes, error);
     fd = open_beneath(dir, name);
     if (fd < 0)
         return fail_open(dir, name, error);
@@ -289,6 +379,8 @@ bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
     uint64_t size;
     int fd;
 
+    if (gsv_dir_is_made(dir))
+        return find_made(dir, name) != NULL;
     if (gsv_dir_open_file(dir, name, &fd, &size, NULL) != GPUSERVE_OK)
         return false;
     close(fd);
@@ -308,28 +400,53 @@ void gsv_names_free(struct gsv_names *names)
     memset(names, 0, sizeof(*names));
 }
 
+static gpuserve_status add_name(const struct gsv_dir *dir, struct gsv_names *names,
+                                const char *name, gpuserve_error *error)
+{
+    if (names->n == GSV_MAX_NAMES)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the directory has over %d files",
+                        dir->path, GSV_MAX_NAMES);
+    if (!gsv_grow((void **)&names->names, &names->capacity, names->n + 1, sizeof(char *),
+                  GSV_MAX_NAMES))
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+    names->names[names->n] = gsv_copy_text(name, strlen(name));
+    if (!names->names[names->n])
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+    names->n++;
+    return GPUSERVE_OK;
+}
+
 static gpuserve_status list_names(DIR *stream, const struct gsv_dir *dir, struct gsv_names *names,
                                   gpuserve_error *error)
 {
     const struct dirent *entry;
+    gpuserve_status st = GPUSERVE_OK;
 
-    while ((entry = readdir(stream))) {
-        if (entry->d_name[0] == '.')
-            continue;
-        if (names->n == GSV_MAX_NAMES)
-            return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the directory has over %d files",
-                            dir->path, GSV_MAX_NAMES);
-        if (!gsv_grow((void **)&names->names, &names->capacity, names->n + 1, sizeof(char *),
-                      GSV_MAX_NAMES))
-            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
-        names->names[names->n] = gsv_copy_text(entry->d_name, strlen(entry->d_name));
-        if (!names->names[names->n])
-            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
-        names->n++;
-    }
+    while (st == GPUSERVE_OK && (entry = readdir(stream)))
+        if (entry->d_name[0] != '.')
+            st = add_name(dir, names, entry->d_name, error);
     if (names->n > 0)
         qsort(names->names, names->n, sizeof(char *), compare_names);
-    return GPUSERVE_OK;
+    return st;
+}
+
+/* A directory in memory has no folders. */
+static gpuserve_status list_made(const struct gsv_dir *dir, const char *folder,
+                                 struct gsv_names *names, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (*folder && find_made(dir, folder))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s/%s: not a directory", dir->path, folder);
+    if (*folder)
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/%s: no such directory", dir->path, folder);
+    for (size_t i = 0; i < dir->n_made && st == GPUSERVE_OK; i++)
+        st = add_name(dir, names, dir->made[i].name, error);
+    if (names->n > 0)
+        qsort(names->names, names->n, sizeof(char *), compare_names);
+    if (st != GPUSERVE_OK)
+        gsv_names_free(names);
+    return st;
 }
 
 gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, struct gsv_names *names,
@@ -344,6 +461,8 @@ gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, stru
     if (!name_stays_inside(shown))
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s: the name '%s' leaves the directory",
                         dir->path, shown);
+    if (gsv_dir_is_made(dir))
+        return list_made(dir, folder, names, error);
     fd = open_beneath(dir, shown);
     stream = fd < 0 ? NULL : fdopendir(fd);
     if (!stream) {

@@ -5,6 +5,8 @@
  * an absolute path or through a symbolic link. The one exception is the layout of the Hugging Face
  * cache, models--ORG--NAME/snapshots/REVISION/FILE -> ../../blobs/HASH: links there may lead
  * anywhere inside models--ORG--NAME.
+ *
+ * A directory may also be in memory: then its files are texts that the program generates.
  */
 #ifndef GSV_BASE_DIR_H
 #define GSV_BASE_DIR_H
@@ -19,6 +21,16 @@ struct gsv_dir;
  * directory has exactly one file *.gguf and none *.safetensors. */
 gpuserve_status gsv_dir_open(struct gsv_dir **dir, const char *path, gpuserve_error *error);
 void gsv_dir_close(struct gsv_dir **dir); /* accepts NULL, leaves NULL */
+
+/* Creates an empty directory in memory. `path` is for messages, and for gsv_dir_path(). */
+gpuserve_status gsv_dir_create(struct gsv_dir **dir, const char *path, gpuserve_error *error);
+/* Adds a file to a directory in memory; there may be GSV_MAX_MADE_FILES. `name` is static; the file
+ * takes ownership of `text` (from malloc), also on failure. */
+#define GSV_MAX_MADE_FILES 4
+gpuserve_status gsv_dir_add(struct gsv_dir *dir, const char *name, char *text, size_t size,
+                            gpuserve_error *error);
+/* True for a directory in memory. */
+bool gsv_dir_is_made(const struct gsv_dir *dir);
 
 /* The path as given to gsv_dir_open(), for messages. Borrowed. */
 const char *gsv_dir_path(const struct gsv_dir *dir);

@@ -36,6 +36,7 @@ MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
 LSTM_MAX_SIZE = 65536
 LSTM_MAX_LAYERS = 256
+PRUNE_2_4 = 0x204
 DEVICE_MIG = 1
 DEVICE_VIRTUAL = 2
 OK = 0
@@ -482,7 +483,7 @@ class ConvertOptions(Structure):
         ("struct_size", c_uint32),
         ("dtype", c_uint32),
         ("force", c_uint32),
-        ("reserved", c_uint32),
+        ("prune", c_uint32),
         ("max_file_bytes", c_uint64),
         ("progress", c_void_p),
         ("progress_user", c_void_p),
@@ -504,6 +505,9 @@ class ConvertReport(Structure):
         ("n_tensors", c_uint64),
         ("n_quantized", c_uint64),
         ("seconds", c_double),
+        ("n_pruned", c_uint64),
+        ("pruned_values", c_uint64),
+        ("zero_values", c_uint64),
     ]
 
 

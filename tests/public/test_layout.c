@@ -158,11 +158,12 @@ FIELD(gpuserve_tokenizer_input, pair_size, 32);
 SIZE(gpuserve_convert_options, 40);
 FIELD(gpuserve_convert_options, dtype, 4);
 FIELD(gpuserve_convert_options, force, 8);
+FIELD(gpuserve_convert_options, prune, 12);
 FIELD(gpuserve_convert_options, max_file_bytes, 16);
 FIELD(gpuserve_convert_options, progress, 24);
 FIELD(gpuserve_convert_options, progress_user, 32);
 
-SIZE(gpuserve_convert_report, 80);
+SIZE(gpuserve_convert_report, 104);
 FIELD(gpuserve_convert_report, dtype, 4);
 FIELD(gpuserve_convert_report, task, 8);
 FIELD(gpuserve_convert_report, n_probes, 12);
@@ -174,6 +175,9 @@ FIELD(gpuserve_convert_report, bytes_after, 48);
 FIELD(gpuserve_convert_report, n_tensors, 56);
 FIELD(gpuserve_convert_report, n_quantized, 64);
 FIELD(gpuserve_convert_report, seconds, 72);
+FIELD(gpuserve_convert_report, n_pruned, 80);
+FIELD(gpuserve_convert_report, pruned_values, 88);
+FIELD(gpuserve_convert_report, zero_values, 96);
 
 SIZE(gpuserve_tokenizer_output, 40);
 FIELD(gpuserve_tokenizer_output, capacity, 8);

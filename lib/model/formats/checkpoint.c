@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/gguf_model.h"
+#include "lib/model/formats/random_model.h"
 #include "lib/model/formats/safetensors.h"
 #include "lib/model/formats/torch_file.h"
 
@@ -116,6 +117,15 @@ static gpuserve_status open_gguf(struct gsv_checkpoint *checkpoint, const struct
     if (st == GPUSERVE_OK)
         checkpoint->n_files = 1;
     gsv_gguf_close(&gguf);
+    return st;
+}
+
+static gpuserve_status open_random(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,
+                                   gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_random_weights_open(&checkpoint->files[0], dir, error);
+
+    checkpoint->n_files = st == GPUSERVE_OK ? 1 : 0;
     return st;
 }
 
@@ -235,8 +245,9 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     checkpoint->files = gsv_alloc_array(GSV_MAX_WEIGHT_FILES, sizeof(struct gsv_weight_file *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = gsv_dir_gguf(dir) ? open_gguf(checkpoint, dir, folder, error)
-                           : open_weights(checkpoint, dir, folder, error);
+    st = gsv_dir_gguf(dir)      ? open_gguf(checkpoint, dir, folder, error)
+         : gsv_dir_is_made(dir) ? open_random(checkpoint, dir, error)
+                                : open_weights(checkpoint, dir, folder, error);
     if (st != GPUSERVE_OK)
         gsv_checkpoint_close(checkpoint);
     return st;

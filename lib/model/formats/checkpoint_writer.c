@@ -4,23 +4,19 @@
  *   list of tensors -> outputs (type, bytes) -> files of at most max_file_bytes -> for each file:
  *   header -> for each tensor: read a chunk, convert, check, write at its offset
  *
- * An int8 tensor is followed by its scales in the same file. Chunks hold whole rows of it. The
+ * A pruned tensor is read three times: twice to find the threshold. An int8 tensor is followed by its scales in the same file. Chunks hold whole rows of it. The
  * memory in use does not depend on the size of the checkpoint.
  */
-#define _GNU_SOURCE
 #include "lib/model/formats/checkpoint_writer.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CHUNK_ELEMENTS ((size_t)1 << 18)
 #define LENGTH_BYTES 8
@@ -34,6 +30,7 @@ struct output_tensor {
     uint64_t bytes;            /* of the elements */
     uint64_t scale_bytes;      /* of the scales; 0 unless the type is I8_ROWS */
     uint64_t alignment;        /* of an element */
+    bool is_pruned;
     uint64_t at, scales_at;    /* from the start of the file's tensors */
     size_t file;
 };
@@ -49,47 +46,6 @@ struct checkpoint_writer {
     unsigned char *raw, *made; /* file bytes of a chunk, and the bytes to write */
     float *floats;
 };
-
-/* ---------------------------------------------------------------------------------------- files */
-
-gpuserve_status gsv_fd_write(int fd, const void *from, size_t size, uint64_t offset,
-                             const char *shown, gpuserve_error *error)
-{
-    size_t done = 0;
-
-    while (done < size) {
-        const ssize_t n =
-            pwrite(fd, (const char *)from + done, size - done, (off_t)(offset + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", shown,
-                            strerror(n < 0 ? errno : ENOSPC));
-        done += (size_t)n;
-    }
-    return GPUSERVE_OK;
-}
-
-gpuserve_status gsv_create_file(int *fd, int to, const char *name, const char *shown,
-                                gpuserve_error *error)
-{
-    *fd = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    return *fd >= 0 ? GPUSERVE_OK
-                    : gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", shown, name, strerror(errno));
-}
-
-gpuserve_status gsv_finish_file(int fd, gpuserve_status st, const char *shown, const char *name,
-                                gpuserve_error *error)
-{
-    if (fd < 0)
-        return st;
-    if (st == GPUSERVE_OK && fsync(fd) != 0 && errno != EINVAL)
-        st = gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", shown, name, strerror(errno));
-    if (close(fd) != 0 && st == GPUSERVE_OK)
-        st = gsv_fail(error, GPUSERVE_E_IO, "%s/%s: %s", shown, name, strerror(errno));
-    return st;
-}
 
 /* -------------------------------------------------------------------------------------- outputs */
 
@@ -124,10 +80,11 @@ static gpuserve_status check_input(const struct gsv_tensor *from, gpuserve_error
 }
 
 static void plan_output(struct output_tensor *output, const struct gsv_tensor *from,
-                        enum gsv_tensor_type wanted)
+                        enum gsv_tensor_type wanted, const struct gsv_pruning *pruning)
 {
     output->from = from;
     output->type = wanted;
+    output->is_pruned = pruning && from->type != GSV_TENSOR_OTHER && gsv_is_prunable(from, pruning);
     if (from->type == GSV_TENSOR_OTHER)
         output->type = GSV_TENSOR_OTHER;
     else if (wanted == GSV_TENSOR_I8_ROWS && !is_quantized(from))
@@ -367,18 +324,30 @@ static gpuserve_status write_rows(const struct checkpoint_writer *w, int fd, con
                : st;
 }
 
+/* Read n elements to w->floats, and check them. */
+static gpuserve_status read_chunk(const struct checkpoint_writer *w,
+                                  const struct output_tensor *output, uint64_t first, size_t n)
+{
+    const gpuserve_status st = gsv_tensor_fetch(output->from, first, n, w->raw, w->error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    gsv_tensor_floats(output->from, first, n, w->raw, w->floats);
+    return check_values(w, output, first, n);
+}
+
 static gpuserve_status write_chunk(const struct checkpoint_writer *w, int fd, const char *name,
                                    const struct output_tensor *output, uint64_t begin,
                                    uint64_t first, size_t n)
 {
     const struct gsv_tensor *from = output->from;
     const size_t element = (size_t)gsv_tensor_bytes(output->type, 1);
-    gpuserve_status st = gsv_tensor_fetch(from, first, n, w->raw, w->error);
+    gpuserve_status st = read_chunk(w, output, first, n);
 
     if (st != GPUSERVE_OK)
         return st;
-    gsv_tensor_floats(from, first, n, w->raw, w->floats);
-    st = check_values(w, output, first, n);
+    if (output->is_pruned)
+        gsv_prune_values(w->options->pruning, w->floats, n);
     if (st == GPUSERVE_OK && output->type == GSV_TENSOR_I8_ROWS)
         st = write_rows(w, fd, name, output, begin, first, n);
     else if (st == GPUSERVE_OK)
@@ -409,6 +378,22 @@ static gpuserve_status copy_tensor(const struct checkpoint_writer *w, int fd, co
     return st;
 }
 
+struct prune_source {
+    const struct checkpoint_writer *w;
+    const struct output_tensor *output;
+    size_t chunk;
+};
+
+static gpuserve_status read_for_pruning(void *user, uint64_t first, const float **values, size_t *n)
+{
+    const struct prune_source *source = user;
+    const uint64_t left = source->output->from->count - first;
+
+    *n = left < source->chunk ? (size_t)left : source->chunk;
+    *values = source->w->floats;
+    return read_chunk(source->w, source->output, first, *n);
+}
+
 static gpuserve_status write_tensor(const struct checkpoint_writer *w, int fd, const char *name,
                                     const struct output_tensor *output, uint64_t begin)
 {
@@ -420,6 +405,9 @@ static gpuserve_status write_tensor(const struct checkpoint_writer *w, int fd, c
         return copy_tensor(w, fd, name, output, begin);
     if (output->type == GSV_TENSOR_I8_ROWS)
         chunk -= chunk % (size_t)from->shape[1];
+    if (output->is_pruned)
+        st = gsv_prune_begin(w->options->pruning, from, read_for_pruning,
+                             &(struct prune_source){ w, output, chunk });
     for (uint64_t first = 0; first < from->count && st == GPUSERVE_OK; first += chunk) {
         const uint64_t left = from->count - first;
 
@@ -548,7 +536,7 @@ static gpuserve_status alloc_writer(struct checkpoint_writer *w, const struct gs
 
         if (st != GPUSERVE_OK)
             return st;
-        plan_output(&w->outputs[i], &tensors[i], w->options->type);
+        plan_output(&w->outputs[i], &tensors[i], w->options->type, w->options->pruning);
     }
     return GPUSERVE_OK;
 }

@@ -4,7 +4,9 @@
 #ifndef GSV_MODEL_CHECKPOINT_WRITER_H
 #define GSV_MODEL_CHECKPOINT_WRITER_H
 
+#include "lib/base/file_write.h"
 #include "lib/model/formats/checkpoint.h"
+#include "lib/model/formats/prune.h"
 
 #define GSV_F16_MAX 65504.0f
 #define GSV_BF16_MAX 0x1.FEp127f
@@ -15,6 +17,7 @@
 struct gsv_write_options {
     enum gsv_tensor_type type; /* F32, F16, BF16, I8_ROWS */
     uint64_t max_file_bytes;   /* of tensors in a file; larger checkpoints are sharded */
+    struct gsv_pruning *pruning; /* applied before the conversion; its numbers grow. NULL: none */
     /* Receives the number of source bytes that were converted since the last call. A nonzero result
      * cancels with GPUSERVE_E_CANCELLED. May be NULL. */
     int32_t (*progress)(void *user, uint64_t bytes);
@@ -39,17 +42,6 @@ gpuserve_status gsv_checkpoint_write(const struct gsv_checkpoint *from, int to, 
 /* The bytes of a checkpoint's tensors. */
 gpuserve_status gsv_checkpoint_bytes(const struct gsv_checkpoint *from, uint64_t *bytes,
                                      gpuserve_error *error);
-
-/* Write all bytes at `offset`; a full disk is GPUSERVE_E_IO. */
-gpuserve_status gsv_fd_write(int fd, const void *from, size_t size, uint64_t offset,
-                             const char *shown, gpuserve_error *error);
-
-/* Create NAME in the directory `to`; fails if it exists. */
-gpuserve_status gsv_create_file(int *fd, int to, const char *name, const char *shown,
-                                gpuserve_error *error);
-/* Flush to the disk and close, also after a failure `st`, which it returns. */
-gpuserve_status gsv_finish_file(int fd, gpuserve_status st, const char *shown, const char *name,
-                                gpuserve_error *error);
 
 /* narrow.c: convert n values, rounding to nearest even. Finite input within the type's range. */
 void gsv_floats_to_f16(void *to, const float *from, size_t n);

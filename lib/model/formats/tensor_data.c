@@ -1,5 +1,6 @@
 /*
- * tensor_data.c - reads elements of a tensor from its file and converts them to float32.
+ * tensor_data.c - reads elements of a tensor from its file, or computes those of a random model, and
+ * converts them to float32.
  *
  * Files are read, not mapped. If another process truncates a mapped file, an access raises SIGBUS
  * at any time, despite earlier checks; a read reports the end of the file.
@@ -49,6 +50,10 @@ gpuserve_status gsv_tensor_fetch(const struct gsv_tensor *tensor, uint64_t first
     const char *const shown = gsv_weight_file_name(tensor->file);
     char *to = raw;
 
+    if (tensor->file->format->fetch) {
+        tensor->file->format->fetch(tensor, first, n, raw);
+        return GPUSERVE_OK;
+    }
     if (has_row_scales(tensor)) {
         const struct rows rows = rows_of(tensor, first, n);
         const size_t size = (size_t)rows.n * sizeof(float);

@@ -65,13 +65,15 @@ struct gsv_weight_format {
     bool (*find)(const struct gsv_weight_file *file, const char *name, struct gsv_tensor *tensor);
     bool (*at)(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
     void (*close)(struct gsv_weight_file *file); /* frees the format's own fields */
+    /* Computes elements of a tensor whose values are not in a file; NULL: they are in the file. */
+    void (*fetch)(const struct gsv_tensor *tensor, uint64_t first, size_t n, void *raw);
 };
 
 /* The part that all formats have; the first field of each format's struct. */
 struct gsv_weight_file {
     const struct gsv_weight_format *format;
     char *shown; /* DIR/NAME */
-    int fd;
+    int fd; /* -1: the values are computed */
     uint64_t size_bytes;
 };
 

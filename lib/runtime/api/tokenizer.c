@@ -7,6 +7,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/formats/random_model.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/api/tokenize.h"
 #include "lib/runtime/context.h"
@@ -48,7 +49,7 @@ static gpuserve_status load(struct gsv_tokenizer **tokenizer, const char *path,
 {
     struct gsv_modules modules = { 0 };
     struct gsv_dir *dir = NULL;
-    gpuserve_status st = gsv_dir_open(&dir, path, error);
+    gpuserve_status st = gsv_model_dir_open(&dir, path, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_modules_read(&modules, dir, error);

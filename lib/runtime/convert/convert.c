@@ -9,9 +9,11 @@
 #define _GNU_SOURCE
 #include "lib/runtime/convert/accuracy.h"
 #include "lib/runtime/convert/copy_files.h"
+#include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/checkpoint_writer.h"
+#include "lib/model/formats/random_model.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/core/clock.h"
@@ -37,6 +39,7 @@ struct conversion {
     int32_t n_folders;
     struct gsv_checkpoint weights[2 + GSV_MAX_STEPS];
     struct gsv_output_dir output;
+    struct gsv_pruning pruning;
     uint64_t done, total; /* bytes of tensors */
 };
 
@@ -56,6 +59,10 @@ static gpuserve_status read_options(struct conversion *c, const gpuserve_convert
                         gsv_dtype_name(options->dtype));
     if (options->force > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "force is %u, neither 0 nor 1", options->force);
+    if (options->prune > GSV_PRUNE_MAX_PERCENT && options->prune != GPUSERVE_PRUNE_2_4)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "prune is %u: it is a percentage from 1 to %d, or GPUSERVE_PRUNE_2_4",
+                        options->prune, GSV_PRUNE_MAX_PERCENT);
     if (options->max_file_bytes == 0)
         options->max_file_bytes = DEFAULT_FILE_BYTES;
     return GPUSERVE_OK;
@@ -99,7 +106,7 @@ static gpuserve_status fail_gguf(const struct conversion *c, gpuserve_error *err
 
 static gpuserve_status open_input(struct conversion *c, gpuserve_error *error)
 {
-    gpuserve_status st = gsv_dir_open(&c->dir, c->input, error);
+    gpuserve_status st = gsv_model_dir_open(&c->dir, c->input, error);
 
     if (st == GPUSERVE_OK && gsv_dir_gguf(c->dir))
         st = fail_gguf(c, error);
@@ -154,12 +161,21 @@ static enum gsv_tensor_type type_of(const struct conversion *c, int32_t i)
 
 static gpuserve_status write_weights(struct conversion *c, gpuserve_error *error)
 {
+    struct gsv_pruning *const pruning = c->options.prune > 0 ? &c->pruning : NULL;
     struct gsv_write_facts facts = { 0 };
     gpuserve_status st = GPUSERVE_OK;
+
+    if (pruning) {
+        pruning->percent = c->options.prune == GPUSERVE_PRUNE_2_4 ? 0 : c->options.prune;
+        pruning->counts = gsv_alloc_array(GSV_PRUNE_BUCKETS, sizeof(*pruning->counts));
+        if (!pruning->counts)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for pruning");
+    }
 
     for (int32_t i = 0; i < c->n_folders && st == GPUSERVE_OK; i++) {
         const struct gsv_write_options options = { .type = type_of(c, i),
                                                    .max_file_bytes = c->options.max_file_bytes,
+                                                   .pruning = i == 0 ? pruning : NULL,
                                                    .progress = count,
                                                    .progress_user = c };
         char shown[GSV_FILE_NAME_BYTES];
@@ -177,6 +193,9 @@ static gpuserve_status write_weights(struct conversion *c, gpuserve_error *error
     c->report.bytes_after = facts.bytes_after;
     c->report.n_tensors = facts.n_tensors;
     c->report.n_quantized = facts.n_quantized;
+    c->report.n_pruned = c->pruning.n_matrices;
+    c->report.pruned_values = c->pruning.n_values;
+    c->report.zero_values = c->pruning.n_zeros;
     return st;
 }
 
@@ -194,12 +213,14 @@ static char *report_text(const struct conversion *c)
 {
     const gpuserve_convert_report *r = &c->report;
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "format",
+        "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I}", "format",
         "gpuserve-convert-1", "dtype", gsv_dtype_name(r->dtype), "compared", task_name(r->task),
         "probes", (int)r->n_probes, "cosine_mean", r->cosine_mean, "cosine_min", r->cosine_min,
         "score_difference", r->score_difference, "bytes_before", (json_int_t)r->bytes_before,
         "bytes_after", (json_int_t)r->bytes_after, "tensors", (json_int_t)r->n_tensors,
-        "tensors_int8", (json_int_t)r->n_quantized, "seconds", r->seconds);
+        "tensors_int8", (json_int_t)r->n_quantized, "seconds", r->seconds, "tensors_pruned",
+        (json_int_t)r->n_pruned, "pruned_values", (json_int_t)r->pruned_values, "zero_values",
+        (json_int_t)r->zero_values);
     char *text = gsv_json_dump(json, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 
     json_decref(json);
@@ -262,6 +283,7 @@ static gpuserve_status convert(struct conversion *c, const char *output, gpuserv
 static void conversion_reset(struct conversion *c)
 {
     gsv_output_abandon(&c->output);
+    free(c->pruning.counts);
     for (size_t i = 0; i < sizeof(c->weights) / sizeof(c->weights[0]); i++)
         gsv_checkpoint_close(&c->weights[i]);
     gsv_modules_reset(&c->modules);

@@ -12,6 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/model/formats/random_model.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/plan/pair_frame.h"
 #include "lib/runtime/plan/prompt.h"
@@ -144,7 +145,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 
     memset(plan, 0, sizeof(*plan));
     if (st == GPUSERVE_OK)
-        st = gsv_dir_open(&plan->dir, path, error);
+        st = gsv_model_dir_open(&plan->dir, path, error);
     free(path);
     if (st == GPUSERVE_OK)
         st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);

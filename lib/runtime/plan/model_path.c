@@ -12,6 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
+#include "lib/model/formats/random_model.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -239,7 +240,7 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
     if (!name || !*name)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the model's name is %s",
                         name ? "empty" : "NULL");
-    if (is_directory(name) || is_gguf(name)) {
+    if (gsv_is_random(name) || is_directory(name) || is_gguf(name)) {
         *path = gsv_copy_text(name, strlen(name));
         return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     }
