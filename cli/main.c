@@ -75,6 +75,14 @@ const struct cli_command cli_commands[] = {
       "  gpuserve bench MODEL --threads 2\n"
       "  gpuserve bench MODEL --dtype int8 --workload W1-8,W2 --json\n" },
     { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",
+      "the benchmark uses the texts of a file instead, up to 20,000. --dtypes, --batches and\n"
+      "--share print a table instead: the compute types, the batch sizes, or copies of the model\n"
+      "that share the device.\n\n"
+      "  gpuserve bench -m MODEL --threads 2\n"
+      "  gpuserve bench --random bert-base --dtypes\n"
+      "  gpuserve bench -m MODEL --share 4 --plot share.svg\n"
+      "  gpuserve bench -m MODEL --dtype int8 --workload W1-8,W2 --json\n" },
+    { "fit", cli_fit, "fit -m MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "train a classifier head on labelled texts",
       "Logistic regression on the embeddings of the texts; the encoder is not changed. The head\n"
       "is a small file for `gpuserve classify --head`.\n\n"
@@ -135,6 +143,15 @@ const struct cli_command cli_commands[] = {
       "ranges made them: use texts like those to be searched, some hundreds or more.\n\n"
       "  gpuserve calibrate MODEL --input texts.jsonl --output ranges.npy\n"
       "  gpuserve embed MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
+      "  gpuserve calibrate -m MODEL --input texts.jsonl --output ranges.npy\n"
+      "  gpuserve embed -m MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
+    { "prune", cli_prune, "prune MODEL OUTPUT --percent N|--pattern 2:4 [OPTION...]",
+      "write a model with the smallest weights set to zero",
+      "As `convert`, with weights of the layers' matrices set to zero: N percent of each matrix, or "
+      "two\nof each four values. Prints the accuracy, the size, the size without the zeros, and the "
+      "speed of\nboth models on this machine. The files stay dense: size and speed do not change.\n\n"
+      "  gpuserve prune all-MiniLM-L6-v2 minilm-30 --percent 30\n"
+      "  gpuserve prune all-MiniLM-L6-v2 minilm-24 --pattern 2:4 --dtype float16\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

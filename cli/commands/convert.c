@@ -4,6 +4,7 @@
  * The library writes and measures. A signal only sets a flag: the progress callback cancels the
  * conversion, the library removes what it wrote, and then the program ends by the signal.
  */
+#include "cli/commands/convert.h"
 #include "cli/io/output.h"
 #include "cli/model.h"
 
@@ -33,42 +34,50 @@ static const char *dtype_name(uint32_t dtype)
                                               : "float32";
 }
 
-static int print_report(const gpuserve_convert_report *r, const char *output, bool as_json)
+json_t *cli_convert_facts(const gpuserve_convert_report *r, const char *output)
 {
-    json_t *facts = json_pack(
+    return json_pack(
         "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "output", output, "dtype",
         dtype_name(r->dtype), "compared", task_name(r->task), "probes", (int)r->n_probes,
         "cosine_mean", r->cosine_mean, "cosine_min", r->cosine_min, "score_difference",
         r->score_difference, "bytes_before", (json_int_t)r->bytes_before, "bytes_after",
         (json_int_t)r->bytes_after, "tensors", (json_int_t)r->n_tensors, "tensors_int8",
         (json_int_t)r->n_quantized, "seconds", r->seconds);
-
-    if (!facts)
-        return cli_fail("%s: the path is not UTF-8", output);
-    return cli_facts_print(facts, as_json);
 }
 
-static int convert(gpuserve_context *context, const struct cli_args *args)
+int cli_convert_run(gpuserve_context *context, const struct cli_args *args,
+                    gpuserve_convert_report *report)
 {
     gpuserve_convert_options options = GPUSERVE_CONVERT_OPTIONS_INIT;
-    gpuserve_convert_report report = GPUSERVE_CONVERT_REPORT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct cli_progress shown;
     gpuserve_status status;
 
-    options.dtype = args->dtype;
+    options.dtype = args->dtype ? args->dtype : GPUSERVE_DTYPE_FLOAT32;
+    options.prune = args->prune;
     options.force = args->force;
     options.max_file_bytes = args->max_shard_size;
     options.progress = progress;
     options.progress_user = &shown;
     cli_signals_defer();
     cli_progress_begin(&shown, "bytes", args->quiet);
-    status = gpuserve_convert(context, args->rest[0], args->rest[1], &options, &report, &error);
+    status = gpuserve_convert(context, args->rest[0], args->rest[1], &options, report, &error);
     cli_progress_end(&shown);
     cli_signals_end_by_pending();
-    if (status != GPUSERVE_OK)
-        return cli_fail_with(&error, NULL);
-    return print_report(&report, args->rest[1], args->json);
+    return status == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
+}
+
+static int convert(gpuserve_context *context, const struct cli_args *args)
+{
+    gpuserve_convert_report report = GPUSERVE_CONVERT_REPORT_INIT;
+    const int result = cli_convert_run(context, args, &report);
+    json_t *facts;
+
+    if (result != CLI_OK)
+        return result;
+    facts = cli_convert_facts(&report, args->rest[1]);
+    return facts ? cli_facts_print(facts, args->json)
+                 : cli_fail("%s: the path is not UTF-8", args->rest[1]);
 }
 
 int cli_convert(const struct cli_args *args)

@@ -236,10 +236,10 @@ const struct cli_option cli_options[] = {
     FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the permissions to open other files, start programs and trace processes"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds to complete accepted requests after SIGTERM (default 30)"),
     REAL("shutdown-delay", CMD_SERVE, shutdown_delay, 3600, "S", "seconds to keep serving after SIGTERM while /health returns 503, before the drain (default 0)"),
-    TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PROFILE | CMD_PULL | CMD_CONVERT, cache_dir, "DIR",
+    TEXT("cache-dir", 0, OPENS | CMD_INSPECT | CMD_PROFILE | CMD_PULL | CMD_CONVERT | CMD_PRUNE, cache_dir, "DIR",
          "the Hugging Face cache (default HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub)"),
-    FLAG("quiet", 'q', OPENS | CMD_PULL | CMD_CONVERT, quiet, 1, "print errors only, no progress or warnings"),
-    FLAG("verbose", 'v', OPENS | CMD_CONVERT | CMD_INSPECT | CMD_PROFILE | CMD_DEVICES | CMD_DOCTOR, verbose, 1, "print debug messages of the library"),
+    FLAG("quiet", 'q', OPENS | CMD_PULL | CMD_CONVERT | CMD_PRUNE, quiet, 1, "print errors only, no progress or warnings"),
+    FLAG("verbose", 'v', OPENS | CMD_CONVERT | CMD_PRUNE | CMD_INSPECT | CMD_PROFILE | CMD_DEVICES | CMD_DOCTOR, verbose, 1, "print debug messages of the library"),
     FLAG("help", 'h', ~0u, help, 1, "print this help"),
 };
 /* clang-format on */
