@@ -3,6 +3,8 @@
  * policy.
  *
  *   two_models_one_device LARGE SMALL [DEVICE]     DEVICE is cpu by default
+ *   two_models_one_device [1:SCALE [DEVICE]]       random models of 9 GB and 5 GB, and 12 GB; SCALE is
+ *                                                  1 (the default), 4, 16 or 64: all sizes divided
  *
  * Example: models of 9 GB and 5 GB on a device of 12 GB. Without a budget, the failure is an
  * out-of-memory error of the device during a request. Here the footprint is computed from the file
@@ -12,7 +14,8 @@
  *   wait     opening blocks until the first model is suspended or closed
  *   evict    the idle model is evicted, and reloaded by its next request, as often as needed
  *
- * The program sets the device's budget to 12/14 of both footprints, so any two models show it.
+ * The program sets the device's budget to 12/14 of both footprints, so any two models show it. Random
+ * models ("random:layers=43,hidden=2048") have no files: their weights are computed when loaded.
  */
 #include <gpuserve/gpuserve.h>
 
@@ -37,6 +40,8 @@ struct setting {
     const char *paths[2]; /* LARGE, SMALL */
     const char *device;
     uint64_t budget_bytes;
+    uint32_t dtype;
+    char made[2][96]; /* paths of random models */
 };
 
 static gpuserve_model_options options_of(const struct setting *setting, const char *name)
@@ -44,6 +49,7 @@ static gpuserve_model_options options_of(const struct setting *setting, const ch
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
 
     options.device = setting->device;
+    options.dtype = setting->dtype;
     options.name = name;
     return options;
 }
@@ -177,20 +183,56 @@ static void evict(const struct setting *setting)
     gpuserve_context_unref(&context);
 }
 
+/* ------------------------------------------------------------------------------------ settings */
+
+/* A layer of width 2048 has 201 MB in float32; a width divided by d divides that by the square. */
+static int make_random(struct setting *setting, const char *scale)
+{
+    static const int layers[2] = { 43, 23 };
+    unsigned n = 0, d = 1;
+
+    if (sscanf(scale, "1:%u", &n) != 1 || (n != 1 && n != 4 && n != 16 && n != 64))
+        return 0;
+    while (d * d < n)
+        d *= 2;
+    for (int i = 0; i < 2; i++) {
+        snprintf(setting->made[i], sizeof(setting->made[i]),
+                 "random:layers=%d,hidden=%u,vocab=%u,seed=%d", layers[i], 2048 / d, 30522 / d, i);
+        setting->paths[i] = setting->made[i];
+    }
+    setting->dtype = GPUSERVE_DTYPE_FLOAT32;
+    setting->budget_bytes = UINT64_C(12000000000) / n;
+    return 1;
+}
+
+static int read_arguments(struct setting *setting, int argc, char **argv)
+{
+    const char *scale = argc > 1 ? argv[1] : "1:1";
+
+    if (argc < 2 || scale[0] == '1') {
+        setting->device = argc > 2 ? argv[2] : "cpu";
+        return argc < 4 && make_random(setting, scale);
+    }
+    setting->device = argc > 3 ? argv[3] : "cpu";
+    setting->paths[0] = argv[1];
+    setting->paths[1] = argv[2];
+    return argc == 3 || argc == 4;
+}
+
 int main(int argc, char **argv)
 {
-    struct setting setting = { .device = argc > 3 ? argv[3] : "cpu" };
+    struct setting setting = { .device = "cpu" };
     uint64_t large, small;
 
-    if (argc < 3 || argc > 4) {
-        fprintf(stderr, "usage: %s LARGE SMALL [DEVICE]\n", argv[0]);
+    if (!read_arguments(&setting, argc, argv)) {
+        fprintf(stderr, "usage: %s LARGE SMALL [DEVICE], or [1:1|1:4|1:16|1:64 [DEVICE]]\n",
+                argv[0]);
         return 2;
     }
-    setting.paths[0] = argv[1];
-    setting.paths[1] = argv[2];
-    large = footprint_of(&setting, argv[1]);
-    small = footprint_of(&setting, argv[2]);
-    setting.budget_bytes = (large + small) / 14 * 12;
+    large = footprint_of(&setting, setting.paths[0]);
+    small = footprint_of(&setting, setting.paths[1]);
+    if (setting.budget_bytes == 0)
+        setting.budget_bytes = (large + small) / 14 * 12;
     if (setting.budget_bytes < large || setting.budget_bytes < small) { /* each must fit alone */
         setting.budget_bytes = large > small ? large : small;
         printf("of unlike sizes: ");

@@ -52,16 +52,35 @@ static int add_int8(json_t *facts, gpuserve_context *context, const char *name,
     return result;
 }
 
+/* The footprint. A CPU does not compute in float16: bfloat16, which has the same size, stands for it
+ * unless --device asks for this device. */
+static gpuserve_status find_footprint(gpuserve_context *context, const char *name,
+                                      const struct cli_args *args, gpuserve_model_options *options,
+                                      gpuserve_footprint *footprint, gpuserve_error *error)
+{
+    gpuserve_status status = gpuserve_model_footprint(context, name, options, footprint, error);
+
+    if (status != GPUSERVE_E_UNSUPPORTED || options->dtype != GPUSERVE_DTYPE_FLOAT16 ||
+        args->device)
+        return status;
+    options->dtype = GPUSERVE_DTYPE_BFLOAT16;
+    if (gpuserve_model_footprint(context, name, options, footprint, NULL) != GPUSERVE_OK)
+        return status;
+    cli_warn("%s; the footprint is that of bfloat16 on it, which has the same size",
+             error->message);
+    return GPUSERVE_OK;
+}
+
 static int inspect_model(gpuserve_context *context, const char *name, const struct cli_args *args)
 {
-    const gpuserve_model_options options = cli_model_options(args);
+    gpuserve_model_options options = cli_model_options(args);
     gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     json_t *facts = cli_facts_parse(cli_text_of(inspect_text, context, name));
 
     if (!facts)
         return CLI_FAILED;
-    if (gpuserve_model_footprint(context, name, &options, &footprint, &error) != GPUSERVE_OK) {
+    if (find_footprint(context, name, args, &options, &footprint, &error) != GPUSERVE_OK) {
         json_decref(facts);
         return cli_fail_with(&error, NULL);
     }
