@@ -1,0 +1,69 @@
+/*
+ * test_philox.c - lib/base/philox.h: the published known-answer vectors of Philox4x32-10, random
+ * access, and the conversion to floats.
+ */
+#include "lib/base/philox.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+/* From kat_vectors of Random123, the authors' library. */
+Test(philox, published_known_answers)
+{
+    static const struct {
+        uint32_t counter[4], key[2], answer[4];
+    } known[] = {
+        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+          { 0xffffffff, 0xffffffff },
+          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+          { 0xa4093822, 0x299f31d0 },
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        uint32_t words[4];
+
+        memcpy(words, known[i].counter, sizeof(words));
+        gsv_philox_block(words, known[i].key[0], known[i].key[1]);
+        cr_expect_arr_eq(words, known[i].answer, sizeof(words), "vector %zu", i);
+    }
+}
+
+Test(philox, a_block_is_found_by_its_64_bit_index)
+{
+    static const uint64_t indices[] = { 0, 1, UINT32_MAX, UINT64_C(1) << 32, UINT64_MAX };
+
+    for (size_t i = 0; i < sizeof(indices) / sizeof(indices[0]); i++) {
+        uint32_t words[4], expected[4] = { (uint32_t)indices[i], (uint32_t)(indices[i] >> 32), 0,
+                                           0 };
+
+        gsv_philox_at(words, UINT64_C(0x123456789abcdef0), indices[i]);
+        gsv_philox_block(expected, 0x9abcdef0, 0x12345678);
+        cr_expect_arr_eq(words, expected, sizeof(words));
+    }
+}
+
+Test(philox, the_conversion_covers_the_interval_and_is_exact_at_its_ends)
+{
+    double sum = 0, squares = 0;
+    const int n = 100000;
+
+    cr_expect_eq(gsv_philox_uniform(0, 0.5f), 0.0f);
+    cr_expect_eq(gsv_philox_uniform(0x80000000u, 0.5f), -0.5f);
+    cr_expect_eq(gsv_philox_uniform(0x40000000u, 0.5f), 0.25f);
+    cr_expect_leq(gsv_philox_uniform(0x7fffffffu, 0.5f), 0.5f);
+    for (int i = 0; i < n; i++) {
+        uint32_t words[4];
+        double value;
+
+        gsv_philox_at(words, 7, (uint64_t)i);
+        value = (double)gsv_philox_uniform(words[i % 4], 1.0f);
+        sum += value;
+        squares += value * value;
+    }
+    cr_expect_lt(fabs(sum / n), 0.01);
+    cr_expect_lt(fabs(squares / n - 1.0 / 3.0), 0.01);
+}
