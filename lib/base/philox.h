@@ -3,8 +3,10 @@
  * "Parallel random numbers: as easy as 1, 2, 3", 2011).
  *
  * A block of four 32-bit outputs is a function of a 128-bit counter and a 64-bit key, so any part of
- * the sequence is computed alone, by any thread, on any device. Output i of a seed is word i % 4 of
- * block i / 4, with the seed as the key: the order of cuRAND's device generator (subsequence 0).
+ * the sequence is computed alone, by any thread, on any device. The key is the seed. Output i is word
+ * i % 4 of block b = i / 4, whose counter is b / 65536 in the lower half and b % 65536 in the upper
+ * half: the outputs of cuRAND's curandGenerate() for CURAND_RNG_PSEUDO_PHILOX4_32_10 in its default
+ * order, which gives each of 65,536 threads a subsequence.
  */
 #ifndef GSV_BASE_PHILOX_H
 #define GSV_BASE_PHILOX_H
@@ -19,6 +21,7 @@
 #endif
 
 #define GSV_PHILOX_ROUNDS 10
+#define GSV_PHILOX_SEQUENCES 65536 /* interleaved */
 
 /* One block: `words` is the counter on entry, least significant word first, and the output on
  * return. */
@@ -39,9 +42,12 @@ GSV_PHILOX_CALL void gsv_philox_block(uint32_t words[4], uint32_t key_low, uint3
 /* Block `index` of a seed's sequence: outputs 4 * index to 4 * index + 3. */
 GSV_PHILOX_CALL void gsv_philox_at(uint32_t words[4], uint64_t seed, uint64_t index)
 {
-    words[0] = (uint32_t)index;
-    words[1] = (uint32_t)(index >> 32);
-    words[2] = words[3] = 0;
+    const uint64_t position = index / GSV_PHILOX_SEQUENCES;
+
+    words[0] = (uint32_t)position;
+    words[1] = (uint32_t)(position >> 32);
+    words[2] = (uint32_t)(index % GSV_PHILOX_SEQUENCES);
+    words[3] = 0;
     gsv_philox_block(words, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 

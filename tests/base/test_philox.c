@@ -32,13 +32,36 @@ Test(philox, published_known_answers)
     }
 }
 
+/* Outputs of curandGenerate() of cuRAND 10.3.10 (CURAND_RNG_PSEUDO_PHILOX4_32_10, default order, seed
+ * 0x123456789), from its host generator, which equals that of a GPU. */
+Test(philox, the_sequence_is_that_of_curand)
+{
+    static const struct {
+        uint64_t position;
+        uint32_t output;
+    } curand[] = {
+        { 0, 0x5aa1da32 },      { 1, 0xb611012a },      { 5, 0xe0c755e6 },
+        { 262143, 0xf6c7cb05 }, { 262144, 0x43d5dacf }, { 524291, 0xb2afe834 },
+        { 1234567, 0xbcff0707 }, { 3000002, 0x8ee399f7 },
+    };
+
+    for (size_t i = 0; i < sizeof(curand) / sizeof(curand[0]); i++) {
+        uint32_t words[4];
+
+        gsv_philox_at(words, UINT64_C(0x123456789), curand[i].position / 4);
+        cr_expect_eq(words[curand[i].position % 4], curand[i].output, "output %llu",
+                     (unsigned long long)curand[i].position);
+    }
+}
+
 Test(philox, a_block_is_found_by_its_64_bit_index)
 {
-    static const uint64_t indices[] = { 0, 1, UINT32_MAX, UINT64_C(1) << 32, UINT64_MAX };
+    static const uint64_t indices[] = { 0, 1, UINT32_MAX, UINT64_C(1) << 50, UINT64_MAX };
 
     for (size_t i = 0; i < sizeof(indices) / sizeof(indices[0]); i++) {
-        uint32_t words[4], expected[4] = { (uint32_t)indices[i], (uint32_t)(indices[i] >> 32), 0,
-                                           0 };
+        const uint64_t position = indices[i] >> 16;
+        uint32_t words[4], expected[4] = { (uint32_t)position, (uint32_t)(position >> 32),
+                                           (uint32_t)indices[i] & 0xffff, 0 };
 
         gsv_philox_at(words, UINT64_C(0x123456789abcdef0), indices[i]);
         gsv_philox_block(expected, 0x9abcdef0, 0x12345678);
