@@ -136,7 +136,7 @@ static int open_client(struct share *share)
     client->random = share->n + 1;
     if (gpuserve_model_open(&client->bench.model, share->context, share->args->model, &options,
                             &error) != GPUSERVE_OK)
-        return cli_fail_with(&error, name);
+        return cli_fail_with(&error, NULL);
     share->n++;
     result = cli_bench_prepare(&client->bench);
     for (size_t i = 0; i < N_TEXTS && result == CLI_OK; i++)

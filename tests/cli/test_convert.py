@@ -33,6 +33,31 @@ class Program(Case):
         self.fails(2, "tf32", "convert", source, self.path("x"), "--dtype", "tf32")
         self.assertIn("--max-shard-size", gpuserve("convert", "--help").out)
 
+    def test_pruning(self):
+        source = "random:bert-tiny"
+        done = self.works("prune", source, self.path("out"), "--percent", "30", "--seconds", "0.01", "--json")
+        facts = json.loads(done.out)
+        self.assertEqual((facts["dtype"], facts["pruning"]), ("float32", "30 %"))
+        self.assertEqual(facts["tensors_pruned"], 2 * 6)    # of two layers
+        self.assertEqual(facts["pruned_values"], 2 * 12 * 128 * 128)
+        # Rounded down for each matrix.
+        self.assertEqual(facts["zero_values"], 2 * (4 * (128 * 128 * 30 // 100) + 2 * (4 * 128 * 128 * 30 // 100)))
+        self.assertEqual(facts["bytes_after"], facts["bytes_before"])
+        self.assertEqual(facts["bytes_without_zeros"],
+                         facts["bytes_after"] - 4 * facts["zero_values"] + facts["pruned_values"] // 8)
+        self.assertTrue(0 < facts["cosine_min"] <= facts["cosine_mean"] < 1)
+        self.assertGreater(facts["texts_per_s_before"], 0)
+        self.assertGreater(facts["texts_per_s_after"], 0)
+        text = self.works("prune", source, self.path("half"), "--pattern", "2:4", "--dtype", "float16",
+                          "--seconds", "0.01").out
+        self.assertRegex(text, r"(?m)^pruning: +2:4$")
+        self.fails(1, "the output exists", "prune", source, self.path("half"), "--percent", "5")
+        self.fails(2, "outside 1 to 95", "prune", source, self.path("x"), "--percent", "96")
+        self.fails(2, "outside 1 to 95", "prune", source, self.path("x"), "--percent", "0")
+        self.fails(2, "unknown value \"1:2\"", "prune", source, self.path("x"), "--pattern", "1:2")
+        self.fails(2, "--percent or --pattern is missing", "prune", source, self.path("x"))
+        self.fails(2, "prune needs a model and an output", "prune", source, "--percent", "10")
+
     def test_a_signal_leaves_nothing(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             for delay in (0.0, 0.1, 0.3):

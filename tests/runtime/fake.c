@@ -10,6 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/model/formats/random_model.h"
 #include "lib/model/model.h"
 #include "lib/text/tokenizer.h"
 
@@ -259,6 +260,11 @@ gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t
     (void)no;
     (void)error;
     return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_model_dir_open(struct gsv_dir **dir, const char *path, gpuserve_error *error)
+{
+    return gsv_dir_open(dir, path, error);
 }
 
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,

@@ -163,6 +163,17 @@ static char *name_of_snapshot(const char *path)
     return name;
 }
 
+/* "random:bert-tiny,seed=1" gives random-bert-tiny-seed-1; NULL for any other path. */
+static char *name_of_random(const char *path)
+{
+    char *name = strncmp(path, "random:", 7) == 0 ? gsv_copy_text(path, strlen(path)) : NULL;
+
+    for (char *c = name; c && *c; c++)
+        if (*c == ':' || *c == ',' || *c == '=')
+            *c = '-';
+    return name;
+}
+
 /* Default name of a model. "models--org--name/snapshots/0123" and "org/name@revision" give
  * org/name. A directory gives its last segment. Any other text is a model id of the hub. */
 static char *name_of_path(const char *path)
@@ -171,6 +182,8 @@ static char *name_of_path(const char *path)
     const char *begin;
     char *name = name_of_snapshot(path);
 
+    if (!name)
+        name = name_of_random(path);
     if (name)
         return name;
     name = gsv_copy_text(path, size);

@@ -56,11 +56,6 @@ static const struct shape_key {
 #define N_NAMES (sizeof(named_shapes) / sizeof(named_shapes[0]))
 #define N_KEYS (sizeof(shape_keys) / sizeof(shape_keys[0]))
 
-bool gsv_is_random(const char *path)
-{
-    return strncmp(path, GSV_RANDOM_PREFIX, strlen(GSV_RANDOM_PREFIX)) == 0;
-}
-
 /* -------------------------------------------------------------------------------------- parsing */
 
 static gpuserve_status fail_part(const char *path, const char *part, size_t size, const char *what,

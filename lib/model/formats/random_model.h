@@ -12,6 +12,8 @@
 
 #include "lib/model/formats/weight_file.h"
 
+#include <string.h>
+
 #define GSV_RANDOM_PREFIX "random:"
 
 struct gsv_random_shape {
@@ -20,7 +22,10 @@ struct gsv_random_shape {
 };
 
 /* True if the path names a random model. */
-bool gsv_is_random(const char *path);
+static inline bool gsv_is_random(const char *path)
+{
+    return strncmp(path, GSV_RANDOM_PREFIX, sizeof(GSV_RANDOM_PREFIX) - 1) == 0;
+}
 
 /* Parse "random:NAME[,KEY=N...]" or "random:KEY=N[,KEY=N...]". GPUSERVE_E_INVALID names the part that
  * is wrong, and its limits. */
