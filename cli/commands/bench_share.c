@@ -113,9 +113,9 @@ static bool is_cpu(const struct share *share)
 /* The hardware threads that compute: --threads, or all that are usable. */
 static double n_threads(const struct share *share)
 {
-    return share->args->threads ? share->args->threads
-           : share->device.n_cores > 0 ? share->device.n_cores
-                                       : 1;
+    if (share->args->threads)
+        return (double)share->args->threads;
+    return share->device.n_cores > 0 ? (double)share->device.n_cores : 1;
 }
 
 /* ---------------------------------------------------------------------------------------- rounds */

@@ -1,4 +1,4 @@
-"""Conversion of a model's weights to another type."""
+"""Conversion of a model's weights to another type, and pruning."""
 
 from __future__ import annotations
 
@@ -39,10 +39,22 @@ class Conversion(NamedTuple):
     #: Tensors written as int8.
     n_quantized: int
     seconds: float
+    #: Tensors pruned, their values, and the zeros among them.
+    n_pruned: int
+    pruned_values: int
+    zero_values: int
+
+
+def _pruning(prune: "int | str") -> int:
+    if prune == "2:4":
+        return _abi.PRUNE_2_4
+    if isinstance(prune, str):
+        raise ValueError(f"prune is {prune!r}: it is a percentage from 1 to 95, or \"2:4\"")
+    return number(prune, "prune", 32)
 
 
 def convert(model_name_or_path: Path, output: Path, dtype: str, *, force: bool = False,
-            max_shard_size: int = 0, context: Optional[Context] = None,
+            max_shard_size: int = 0, prune: "int | str" = 0, context: Optional[Context] = None,
             progress: Optional[Progress] = None) -> Conversion:
     """Write a model's directory with weights of another type, and measure what the change costs.
 
@@ -53,6 +65,8 @@ def convert(model_name_or_path: Path, output: Path, dtype: str, *, force: bool =
             int8 format, which only gpuserve reads.
         force: replace an existing directory of a model.
         max_shard_size: max bytes of a weight file; 0: 5 GB.
+        prune: percent of the values of each layer's matrices to set to zero, those with the smallest
+            magnitudes; or ``"2:4"``: two of each four. 0: none. The files stay dense.
         context: loads the models for the comparison; default: a private one.
         progress: called with (stage, done, total); False cancels.
     """
@@ -60,7 +74,7 @@ def convert(model_name_or_path: Path, output: Path, dtype: str, *, force: bool =
     opening = Opening({"progress": progress or (lambda _stage, _done, _total: None)})
     options = _abi.new(
         _abi.ConvertOptions, dtype=named(WEIGHT_DTYPES, dtype, "dtype"), force=int(bool(force)),
-        max_file_bytes=number(max_shard_size, "max_shard_size", 64), progress=opening.struct.progress)
+        max_file_bytes=number(max_shard_size, "max_shard_size", 64), prune=_pruning(prune), progress=opening.struct.progress)
     report, error = _abi.new(_abi.ConvertReport), _abi.new(_abi.Error)
     status = library().gpuserve_convert(
         context._open_handle() if context is not None else None, encode_path(model_name_or_path),
