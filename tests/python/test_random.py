@@ -72,7 +72,7 @@ class Random(Directories):
 
     def test_two_models_on_a_budget_for_one(self):
         needed = Model.footprint(SHAPE, device="cpu")["total_bytes"]
-        with Context(memory_budget_bytes=int(1.5 * needed)) as context:
+        with Context(memory_budget=int(1.5 * needed)) as context:
             with Model(SHAPE, device="cpu", context=context):
                 with self.assertRaisesRegex(TooLargeError, f"needs {needed} bytes"):
                     Model(SHAPE + ",seed=1", device="cpu", context=context)
