@@ -3,8 +3,8 @@
  * policy.
  *
  *   two_models_one_device LARGE SMALL [DEVICE]     DEVICE is cpu by default
- *   two_models_one_device [1:SCALE [DEVICE]]       random models of 9 GB and 5 GB, and 12 GB; SCALE is
- *                                                  1 (the default), 4, 16 or 64: all sizes divided
+ *   two_models_one_device [1:SCALE [DEVICE]]       random models of 9 GB and 5 GB, and 12 GB; SCALE
+ * is 1 (the default), 4, 16 or 64: all sizes divided
  *
  * Example: models of 9 GB and 5 GB on a device of 12 GB. Without a budget, the failure is an
  * out-of-memory error of the device during a request. Here the footprint is computed from the file
@@ -14,8 +14,9 @@
  *   wait     opening blocks until the first model is suspended or closed
  *   evict    the idle model is evicted, and reloaded by its next request, as often as needed
  *
- * The program sets the device's budget to 12/14 of both footprints, so any two models show it. Random
- * models ("random:layers=43,hidden=2048") have no files: their weights are computed when loaded.
+ * The program sets the device's budget to 12/14 of both footprints, so any two models show it.
+ * Random models ("random:layers=43,hidden=2048") have no files: their weights are computed when
+ * loaded.
  */
 #include <gpuserve/gpuserve.h>
 

@@ -180,7 +180,9 @@ static int run_tables(const struct cli_args *args)
 
     if (args->input || args->workload)
         return cli_usage("bench --%s generates its texts: --input and --workload are not valid",
-                         args->share ? "share" : is_dtypes ? "dtypes" : "batches");
+                         args->share ? "share"
+                         : is_dtypes ? "dtypes"
+                                     : "batches");
     if (args->share)
         return cli_bench_share(args);
     return is_dtypes ? cli_bench_dtypes(args) : cli_bench_batches(args);

@@ -2,9 +2,9 @@
  * bench_dtypes.c - `gpuserve bench --dtypes`: speed, memory and accuracy of every compute type; and
  * `gpuserve bench --batches`: milliseconds of a text against the batch size.
  *
- * The texts are those of workload W2, fewer of them. float32 runs first: the cosine similarity of the
- * other types' vectors is to its vectors. A type that the device or the model does not support is a
- * row with the reason.
+ * The texts are those of workload W2, fewer of them. float32 runs first: the cosine similarity of
+ * the other types' vectors is to its vectors. A type that the device or the model does not support
+ * is a row with the reason.
  */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/bench_tables.h"
@@ -103,7 +103,8 @@ static int measure_dtype(gpuserve_context *context, const struct cli_args *args,
         if (!*reference)
             *reference = copy_output(&bench);
         json_object_set_new(row, "texts_per_s", json_real(cli_bench_rate(&bench)));
-        json_object_set_new(row, "weights_bytes", json_integer((json_int_t)footprint.weights_bytes));
+        json_object_set_new(row, "weights_bytes",
+                            json_integer((json_int_t)footprint.weights_bytes));
         json_object_set_new(row, "total_bytes", json_integer((json_int_t)footprint.total_bytes));
         add_cosines(row, &bench, *reference);
     }

@@ -72,8 +72,9 @@ static void draw_line(const struct panel *panel, int which, const char *color, c
         last = which == 0 ? p->percent : which == 1 ? p->p50 : p->p99;
         fprintf(panel->to, "%s%.1f,%.1f", i ? " " : "", x_of(panel, p->models), y_of(panel, last));
     }
-    fprintf(panel->to, "\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s</text>\n",
-            RIGHT, y_of(panel, last) - 5, color, name);
+    fprintf(panel->to,
+            "\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s</text>\n", RIGHT,
+            y_of(panel, last) - 5, color, name);
 }
 
 int cli_plot_write(const struct cli_plot *plot, const char *path)

@@ -16,10 +16,9 @@ int cli_bench_prepare(struct cli_bench *bench)
 {
     bench->row_floats = bench->args->head ? gpuserve_model_label_count(bench->model)
                                           : gpuserve_model_dim(bench->model);
-    return bench->row_floats
-               ? CLI_OK
-               : cli_fail("%s: the model makes no embeddings, which bench needs",
-                          bench->args->model);
+    return bench->row_floats ? CLI_OK
+                             : cli_fail("%s: the model makes no embeddings, which bench needs",
+                                        bench->args->model);
 }
 
 /* Runs one job of n texts from index `first` on. */

@@ -28,7 +28,8 @@ int cli_bench_measure(struct cli_bench *bench);
 /* Runs single texts, evenly sampled, after cli_bench_measure(). */
 int cli_bench_measure_single(struct cli_bench *bench);
 
-/* Runs text `i` alone and adds the time from `begin` (cli_now()) to the times, which stay unsorted. */
+/* Runs text `i` alone and adds the time from `begin` (cli_now()) to the times, which stay unsorted.
+ */
 int cli_bench_run_one(struct cli_bench *bench, size_t i, double begin);
 
 /* Quantile of the times, by nearest rank. */

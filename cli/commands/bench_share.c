@@ -118,7 +118,8 @@ static double n_threads(const struct share *share)
     return share->device.n_cores > 0 ? (double)share->device.n_cores : 1;
 }
 
-/* ---------------------------------------------------------------------------------------- rounds */
+/* ---------------------------------------------------------------------------------------- rounds
+ */
 
 static int open_client(struct share *share)
 {
@@ -140,7 +141,8 @@ static int open_client(struct share *share)
     share->n++;
     result = cli_bench_prepare(&client->bench);
     for (size_t i = 0; i < N_TEXTS && result == CLI_OK; i++)
-        result = cli_bench_add_made(&client->bench.texts, client->bench.model, TEXT_TOKENS, &random);
+        result =
+            cli_bench_add_made(&client->bench.texts, client->bench.model, TEXT_TOKENS, &random);
     return result == CLI_OK ? cli_bench_measure(&client->bench) : result;
 }
 
@@ -188,8 +190,7 @@ static void add_row(struct share *share, json_t *rows, double utilization)
                             "offered_per_s", offered, "answered_per_s", (double)n / share->seconds,
                             "p50_ms", p50, "p99_ms", p99);
 
-    json_object_set_new(row, "utilization",
-                        utilization < 0 ? json_null() : json_real(utilization));
+    json_object_set_new(row, "utilization", utilization < 0 ? json_null() : json_real(utilization));
     json_array_append_new(rows, row);
     cli_plot_add(&share->plot, (double)share->n, utilization < 0 ? 0 : 100 * utilization, p50, p99);
     free(sorted);
@@ -256,8 +257,7 @@ static void print_rows(const struct share *share, const json_t *rows)
     printf("models  offered/s  answered/s  utilization   p50 ms   p99 ms\n");
     json_array_foreach((json_t *)rows, i, row)
     {
-        printf("%6lld %10.1f %11.1f",
-               (long long)json_integer_value(json_object_get(row, "models")),
+        printf("%6lld %10.1f %11.1f", (long long)json_integer_value(json_object_get(row, "models")),
                number_of(row, "offered_per_s"), number_of(row, "answered_per_s"));
         if (json_is_null(json_object_get(row, "utilization")))
             printf("            -");
@@ -274,9 +274,10 @@ static int print_share(struct share *share, json_t *rows)
     if (share->args->plot)
         result = cli_plot_write(&share->plot, share->args->plot);
     if (result == CLI_OK && share->args->json)
-        return cli_facts_print(json_pack("{s:s, s:s, s:s, s:f, s:O}", "gpuserve", gpuserve_version(),
-                                         "model", share->args->model, "device",
-                                         share->device.selector, "rate", share->rate, "share", rows),
+        return cli_facts_print(json_pack("{s:s, s:s, s:s, s:f, s:O}", "gpuserve",
+                                         gpuserve_version(), "model", share->args->model, "device",
+                                         share->device.selector, "rate", share->rate, "share",
+                                         rows),
                                true);
     if (result == CLI_OK)
         print_rows(share, rows);

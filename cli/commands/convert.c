@@ -36,13 +36,13 @@ static const char *dtype_name(uint32_t dtype)
 
 json_t *cli_convert_facts(const gpuserve_convert_report *r, const char *output)
 {
-    return json_pack(
-        "{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "output", output, "dtype",
-        dtype_name(r->dtype), "compared", task_name(r->task), "probes", (int)r->n_probes,
-        "cosine_mean", r->cosine_mean, "cosine_min", r->cosine_min, "score_difference",
-        r->score_difference, "bytes_before", (json_int_t)r->bytes_before, "bytes_after",
-        (json_int_t)r->bytes_after, "tensors", (json_int_t)r->n_tensors, "tensors_int8",
-        (json_int_t)r->n_quantized, "seconds", r->seconds);
+    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f}", "output",
+                     output, "dtype", dtype_name(r->dtype), "compared", task_name(r->task),
+                     "probes", (int)r->n_probes, "cosine_mean", r->cosine_mean, "cosine_min",
+                     r->cosine_min, "score_difference", r->score_difference, "bytes_before",
+                     (json_int_t)r->bytes_before, "bytes_after", (json_int_t)r->bytes_after,
+                     "tensors", (json_int_t)r->n_tensors, "tensors_int8",
+                     (json_int_t)r->n_quantized, "seconds", r->seconds);
 }
 
 int cli_convert_run(gpuserve_context *context, const struct cli_args *args,

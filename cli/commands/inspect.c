@@ -52,8 +52,8 @@ static int add_int8(json_t *facts, gpuserve_context *context, const char *name,
     return result;
 }
 
-/* The footprint. A CPU does not compute in float16: bfloat16, which has the same size, stands for it
- * unless --device asks for this device. */
+/* The footprint. A CPU does not compute in float16: bfloat16, which has the same size, stands for
+ * it unless --device asks for this device. */
 static gpuserve_status find_footprint(gpuserve_context *context, const char *name,
                                       const struct cli_args *args, gpuserve_model_options *options,
                                       gpuserve_footprint *footprint, gpuserve_error *error)

@@ -2,11 +2,11 @@
  * philox.h - Philox4x32-10, a counter-based random number generator (Salmon, Moraes, Dror, Shaw:
  * "Parallel random numbers: as easy as 1, 2, 3", 2011).
  *
- * A block of four 32-bit outputs is a function of a 128-bit counter and a 64-bit key, so any part of
- * the sequence is computed alone, by any thread, on any device. The key is the seed. Output i is word
- * i % 4 of block b = i / 4, whose counter is b / 65536 in the lower half and b % 65536 in the upper
- * half: the outputs of cuRAND's curandGenerate() for CURAND_RNG_PSEUDO_PHILOX4_32_10 in its default
- * order, which gives each of 65,536 threads a subsequence.
+ * A block of four 32-bit outputs is a function of a 128-bit counter and a 64-bit key, so any part
+ * of the sequence is computed alone, by any thread, on any device. The key is the seed. Output i is
+ * word i % 4 of block b = i / 4, whose counter is b / 65536 in the lower half and b % 65536 in the
+ * upper half: the outputs of cuRAND's curandGenerate() for CURAND_RNG_PSEUDO_PHILOX4_32_10 in its
+ * default order, which gives each of 65,536 threads a subsequence.
  */
 #ifndef GSV_BASE_PHILOX_H
 #define GSV_BASE_PHILOX_H

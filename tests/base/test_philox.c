@@ -32,16 +32,16 @@ Test(philox, published_known_answers)
     }
 }
 
-/* Outputs of curandGenerate() of cuRAND 10.3.10 (CURAND_RNG_PSEUDO_PHILOX4_32_10, default order, seed
- * 0x123456789), from its host generator, which equals that of a GPU. */
+/* Outputs of curandGenerate() of cuRAND 10.3.10 (CURAND_RNG_PSEUDO_PHILOX4_32_10, default order,
+ * seed 0x123456789), from its host generator, which equals that of a GPU. */
 Test(philox, the_sequence_is_that_of_curand)
 {
     static const struct {
         uint64_t position;
         uint32_t output;
     } curand[] = {
-        { 0, 0x5aa1da32 },      { 1, 0xb611012a },      { 5, 0xe0c755e6 },
-        { 262143, 0xf6c7cb05 }, { 262144, 0x43d5dacf }, { 524291, 0xb2afe834 },
+        { 0, 0x5aa1da32 },       { 1, 0xb611012a },       { 5, 0xe0c755e6 },
+        { 262143, 0xf6c7cb05 },  { 262144, 0x43d5dacf },  { 524291, 0xb2afe834 },
         { 1234567, 0xbcff0707 }, { 3000002, 0x8ee399f7 },
     };
 

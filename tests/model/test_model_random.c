@@ -60,7 +60,8 @@ Test(model_random, impossible_shapes_are_named_with_their_limits, .init = begin)
         { "random:layers=2,layers=3", "\"layers\" is given twice" },
         { "random:layers=0", "layers is 0, outside 1 to 512" },
         { "random:layers=513", "layers is 513, outside 1 to 512" },
-        { "random:layers=18446744073709551617", "layers is 18446744073709551617, outside 1 to 512" },
+        { "random:layers=18446744073709551617",
+          "layers is 18446744073709551617, outside 1 to 512" },
         { "random:seed=9223372036854775808", "is not a key with a whole number" },
         { "random:hidden=65537", "outside 1 to 65536" },
         { "random:hidden=20000", "intermediate is 4 * hidden = 80000, the limit is 65536" },
@@ -164,7 +165,8 @@ Test(model_random, weights_are_the_sequence_at_the_tensors_offset, .init = begin
         free(part);
     }
     gsv_philox_at(words, 5, (tensor.offset / 4 + 100) / 4);
-    cr_expect_eq(whole[100], gsv_philox_uniform(words[(tensor.offset / 4 + 100) % 4], 0.034641016f));
+    cr_expect_eq(whole[100],
+                 gsv_philox_uniform(words[(tensor.offset / 4 + 100) % 4], 0.034641016f));
     free(whole);
     tensor = find(&weights, "embeddings.LayerNorm.weight");
     cr_expect(tensor.rank == 1 && tensor.shape[0] == 60);

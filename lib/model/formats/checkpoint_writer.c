@@ -4,8 +4,9 @@
  *   list of tensors -> outputs (type, bytes) -> files of at most max_file_bytes -> for each file:
  *   header -> for each tensor: read a chunk, convert, check, write at its offset
  *
- * A pruned tensor is read three times: twice to find the threshold. An int8 tensor is followed by its scales in the same file. Chunks hold whole rows of it. The
- * memory in use does not depend on the size of the checkpoint.
+ * A pruned tensor is read three times: twice to find the threshold. An int8 tensor is followed by
+ * its scales in the same file. Chunks hold whole rows of it. The memory in use does not depend on
+ * the size of the checkpoint.
  */
 #include "lib/model/formats/checkpoint_writer.h"
 
@@ -31,7 +32,7 @@ struct output_tensor {
     uint64_t scale_bytes;      /* of the scales; 0 unless the type is I8_ROWS */
     uint64_t alignment;        /* of an element */
     bool is_pruned;
-    uint64_t at, scales_at;    /* from the start of the file's tensors */
+    uint64_t at, scales_at; /* from the start of the file's tensors */
     size_t file;
 };
 

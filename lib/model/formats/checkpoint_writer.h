@@ -15,8 +15,8 @@
 #define GSV_INT8_MIN_ELEMENTS 4096
 
 struct gsv_write_options {
-    enum gsv_tensor_type type; /* F32, F16, BF16, I8_ROWS */
-    uint64_t max_file_bytes;   /* of tensors in a file; larger checkpoints are sharded */
+    enum gsv_tensor_type type;   /* F32, F16, BF16, I8_ROWS */
+    uint64_t max_file_bytes;     /* of tensors in a file; larger checkpoints are sharded */
     struct gsv_pruning *pruning; /* applied before the conversion; its numbers grow. NULL: none */
     /* Receives the number of source bytes that were converted since the last call. A nonzero result
      * cancels with GPUSERVE_E_CANCELLED. May be NULL. */

@@ -1,9 +1,9 @@
 /*
  * prune.c - magnitude pruning and 2:4 sparsity of weight matrices.
  *
- * The bits of a magnitude, read as an integer, have the order of the magnitudes. So the k-th smallest
- * is found exactly with two histograms: of the upper 16 bits, then of the lower 16 bits within the
- * bucket of the k-th one. Of equal magnitudes the first ones of the matrix become zero.
+ * The bits of a magnitude, read as an integer, have the order of the magnitudes. So the k-th
+ * smallest is found exactly with two histograms: of the upper 16 bits, then of the lower 16 bits
+ * within the bucket of the k-th one. Of equal magnitudes the first ones of the matrix become zero.
  */
 #include "lib/model/formats/prune.h"
 

@@ -25,17 +25,17 @@
 #define MAX_POSITIONS (1 << 20)
 #define HEAD_SIZE 64
 
-#define SHAPES_HINT                                                                             \
-    "a random model is random:NAME or random:KEY=N, then any ,KEY=N; names: bert-tiny, "        \
-    "bert-mini, bert-small, bert-medium, bert-base, bert-large, minilm-l6; keys: layers, "      \
+#define SHAPES_HINT                                                                        \
+    "a random model is random:NAME or random:KEY=N, then any ,KEY=N; names: bert-tiny, "   \
+    "bert-mini, bert-small, bert-medium, bert-base, bert-large, minilm-l6; keys: layers, " \
     "hidden, heads, intermediate, vocab, positions, seed"
 
 static const struct named_shape {
     const char *name;
     int64_t layers, hidden, heads;
 } named_shapes[] = {
-    { "bert-tiny", 2, 128, 2 },    { "bert-mini", 4, 256, 4 },   { "bert-small", 4, 512, 8 },
-    { "bert-medium", 8, 512, 8 },  { "bert-base", 12, 768, 12 }, { "bert-large", 24, 1024, 16 },
+    { "bert-tiny", 2, 128, 2 },   { "bert-mini", 4, 256, 4 },   { "bert-small", 4, 512, 8 },
+    { "bert-medium", 8, 512, 8 }, { "bert-base", 12, 768, 12 }, { "bert-large", 24, 1024, 16 },
     { "minilm-l6", 6, 384, 12 },
 };
 
@@ -219,7 +219,7 @@ static void add_groups(struct gsv_buffer *to, int64_t *left, int n)
 {
     const int last = n == 2 ? 26 * 26 : 26 * 26 * 26;
 
-    for (int i = 0; i < last && *left > 0; i++) {
+    for (int i = 0; i<last && * left> 0; i++) {
         char token[4] = "";
 
         for (int k = n - 1, rest = i; k >= 0; k--, rest /= 26)

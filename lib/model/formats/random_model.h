@@ -27,8 +27,8 @@ static inline bool gsv_is_random(const char *path)
     return strncmp(path, GSV_RANDOM_PREFIX, sizeof(GSV_RANDOM_PREFIX) - 1) == 0;
 }
 
-/* Parse "random:NAME[,KEY=N...]" or "random:KEY=N[,KEY=N...]". GPUSERVE_E_INVALID names the part that
- * is wrong, and its limits. */
+/* Parse "random:NAME[,KEY=N...]" or "random:KEY=N[,KEY=N...]". GPUSERVE_E_INVALID names the part
+ * that is wrong, and its limits. */
 gpuserve_status gsv_random_parse(struct gsv_random_shape *shape, const char *path,
                                  gpuserve_error *error);
 

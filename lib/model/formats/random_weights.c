@@ -3,8 +3,8 @@
  *
  *   shape -> table of names, shapes, offsets -> gsv_tensor_fetch: Philox4x32-10 at the offset
  *
- * The tensors form one sequence in the order of the list below. Element i of the sequence is output i
- * of the seed's generator, so any thread reads any chunk. Immutable once open.
+ * The tensors form one sequence in the order of the list below. Element i of the sequence is output
+ * i of the seed's generator, so any thread reads any chunk. Immutable once open.
  */
 #include "lib/model/formats/random_model.h"
 

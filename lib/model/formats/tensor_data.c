@@ -1,6 +1,6 @@
 /*
- * tensor_data.c - reads elements of a tensor from its file, or computes those of a random model, and
- * converts them to float32.
+ * tensor_data.c - reads elements of a tensor from its file, or computes those of a random model,
+ * and converts them to float32.
  *
  * Files are read, not mapped. If another process truncates a mapped file, an access raises SIGBUS
  * at any time, despite earlier checks; a read reports the end of the file.

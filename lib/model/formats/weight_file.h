@@ -73,7 +73,7 @@ struct gsv_weight_format {
 struct gsv_weight_file {
     const struct gsv_weight_format *format;
     char *shown; /* DIR/NAME */
-    int fd; /* -1: the values are computed */
+    int fd;      /* -1: the values are computed */
     uint64_t size_bytes;
 };
 

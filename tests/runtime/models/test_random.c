@@ -99,8 +99,9 @@ Test(random_models, the_footprint_is_what_a_loaded_model_holds, .init = begin, .
     gpuserve_model *model;
 
     options.device = "cpu";
-    cr_assert_eq(gpuserve_model_footprint(context, "random:bert-tiny", &options, &footprint, &error),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_model_footprint(context, "random:bert-tiny", &options, &footprint, &error),
+        GPUSERVE_OK);
     model = open_model("random:bert-tiny", NULL);
     cr_assert_eq(gpuserve_context_stats(context, &stats, &error), GPUSERVE_OK);
     cr_expect_eq(stats.weights_bytes, footprint.weights_bytes);
