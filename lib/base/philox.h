@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__CUDACC__) || defined(GSV_PHILOX_DEVICE)
+#if defined(__CUDACC__) || defined(GSV_CUDA_EMU)
 #define GSV_PHILOX_CALL __host__ __device__ static inline
 #else
 #define GSV_PHILOX_CALL static inline
