@@ -65,16 +65,23 @@ double cli_bench_quantile(const struct cli_bench *bench, double q)
     return bench->seconds[(size_t)(q * (double)(bench->n_runs - 1) + 0.5)];
 }
 
+int cli_bench_begin(struct cli_bench *bench)
+{
+    const size_t n = bench->texts.n;
+
+    bench->output = cli_alloc(n * bench->row_floats, sizeof(*bench->output));
+    bench->items = cli_alloc(n, sizeof(*bench->items));
+    bench->n_runs = 0;
+    return run_job(bench, 0, n);
+}
+
 int cli_bench_measure(struct cli_bench *bench)
 {
     const size_t n = bench->texts.n;
     const double limit = bench->args->seconds > 0 ? bench->args->seconds : DEFAULT_SECONDS;
     const double end = cli_now() + limit;
 
-    bench->output = cli_alloc(n * bench->row_floats, sizeof(*bench->output));
-    bench->items = cli_alloc(n, sizeof(*bench->items));
-    bench->n_runs = 0;
-    if (run_job(bench, 0, n) != CLI_OK)
+    if (cli_bench_begin(bench) != CLI_OK)
         return CLI_FAILED;
     while (bench->n_runs < MAX_RUNS && (bench->n_runs < MIN_RUNS || cli_now() < end)) {
         const double begin = cli_now();

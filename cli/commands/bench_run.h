@@ -23,7 +23,9 @@ struct cli_bench {
 /* Sets the columns of an output: embeddings, or labels with --head. An error if there are none. */
 int cli_bench_prepare(struct cli_bench *bench);
 
-/* Runs all texts in one job, once for warm-up, then for --seconds and at least three times. */
+/* Allocates the output and runs all texts in one job, for warm-up. */
+int cli_bench_begin(struct cli_bench *bench);
+/* cli_bench_begin(), then runs the same job for --seconds and at least three times. */
 int cli_bench_measure(struct cli_bench *bench);
 /* Runs single texts, evenly sampled, after cli_bench_measure(). */
 int cli_bench_measure_single(struct cli_bench *bench);

@@ -143,7 +143,9 @@ static int open_client(struct share *share)
     for (size_t i = 0; i < N_TEXTS && result == CLI_OK; i++)
         result =
             cli_bench_add_made(&client->bench.texts, client->bench.model, TEXT_TOKENS, &random);
-    return result == CLI_OK ? cli_bench_measure(&client->bench) : result;
+    if (result != CLI_OK)
+        return result;
+    return share->n == 1 ? cli_bench_measure(&client->bench) : cli_bench_begin(&client->bench);
 }
 
 static int compare(const void *a, const void *b)

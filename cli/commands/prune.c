@@ -16,7 +16,7 @@
 #define N_TEXTS 200
 #define MAX_TOKENS 256
 
-/* Texts a second of a model on this machine. */
+/* Texts a second of a model on this machine; 0 for a model without embeddings. */
 static int measure(gpuserve_context *context, const struct cli_args *args, const char *path,
                    double *rate)
 {
@@ -69,8 +69,10 @@ static json_t *facts_of(const gpuserve_convert_report *r, const struct cli_args 
     json_object_set_new(facts, "pruned_values", json_integer((json_int_t)r->pruned_values));
     json_object_set_new(facts, "zero_values", json_integer((json_int_t)r->zero_values));
     json_object_set_new(facts, "bytes_without_zeros", json_integer((json_int_t)sparse_bytes(r)));
-    json_object_set_new(facts, "texts_per_s_before", json_real(rates[0]));
-    json_object_set_new(facts, "texts_per_s_after", json_real(rates[1]));
+    json_object_set_new(facts, "texts_per_s_before",
+                        rates[0] > 0 ? json_real(rates[0]) : json_null());
+    json_object_set_new(facts, "texts_per_s_after",
+                        rates[1] > 0 ? json_real(rates[1]) : json_null());
     return facts;
 }
 
