@@ -69,7 +69,8 @@ class Model(Handle):
     computes. Close it, or use it in a ``with`` statement, to release its memory at once.
 
     Args:
-        model_name_or_path: a directory, a GGUF file, or the name of a model in the Hugging Face cache.
+        model_name_or_path: a directory, a GGUF file, the name of a model in the Hugging Face cache, or
+            ``"random:SHAPE"``, such as ``"random:bert-base,seed=1"``: random weights, made without files.
         device: ``"auto"``, ``"cpu"``, ``"cuda:0"``, ...; an unavailable explicit device is an
             error.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"tf32"``, ``"int8"``; default
