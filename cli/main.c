@@ -71,18 +71,14 @@ const struct cli_command cli_commands[] = {
       "measure the speed of a model on this machine",
       "W1-N is a single text of N tokens (latency). W2 is 2,000 texts of log-normal lengths, 40\n"
       "tokens on average and 256 at most; W3 is 32 texts of 256 tokens (throughput). With --input\n"
-      "the benchmark uses the texts of a file instead, up to 20,000.\n\n"
-      "  gpuserve bench MODEL --threads 2\n"
-      "  gpuserve bench MODEL --dtype int8 --workload W1-8,W2 --json\n" },
-    { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "the benchmark uses the texts of a file instead, up to 20,000. --dtypes, --batches and\n"
       "--share print a table instead: the compute types, the batch sizes, or copies of the model\n"
       "that share the device.\n\n"
-      "  gpuserve bench -m MODEL --threads 2\n"
+      "  gpuserve bench MODEL --threads 2\n"
       "  gpuserve bench --random bert-base --dtypes\n"
-      "  gpuserve bench -m MODEL --share 4 --plot share.svg\n"
-      "  gpuserve bench -m MODEL --dtype int8 --workload W1-8,W2 --json\n" },
-    { "fit", cli_fit, "fit -m MODEL --train FILE --output HEAD.safetensors [OPTION...]",
+      "  gpuserve bench MODEL --share 4 --plot share.svg\n"
+      "  gpuserve bench MODEL --dtype int8 --workload W1-8,W2 --json\n" },
+    { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "train a classifier head on labelled texts",
       "Logistic regression on the embeddings of the texts; the encoder is not changed. The head\n"
       "is a small file for `gpuserve classify --head`.\n\n"
@@ -143,16 +139,11 @@ const struct cli_command cli_commands[] = {
       "ranges made them: use texts like those to be searched, some hundreds or more.\n\n"
       "  gpuserve calibrate MODEL --input texts.jsonl --output ranges.npy\n"
       "  gpuserve embed MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
-      "  gpuserve calibrate -m MODEL --input texts.jsonl --output ranges.npy\n"
-      "  gpuserve embed -m MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
-    { "prune", cli_prune, "prune MODEL OUTPUT --percent N|--pattern 2:4 [OPTION...]",
+    { "prune", cli_prune, false, "prune MODEL OUTPUT --percent N|--pattern 2:4 [OPTION...]",
       "write a model with the smallest weights set to zero",
-      "As `convert`, with weights of the layers' matrices set to zero: N percent of each matrix, "
-      "or "
-      "two\nof each four values. Prints the accuracy, the size, the size without the zeros, and "
-      "the "
-      "speed of\nboth models on this machine. The files stay dense: size and speed do not "
-      "change.\n\n"
+      "As `convert`, with weights of the layers' matrices set to zero: N percent of each matrix, or "
+      "two\nof each four values. Prints the accuracy, the size, the size without the zeros, and the "
+      "speed of\nboth models on this machine. The files stay dense: size and speed do not change.\n\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-30 --percent 30\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-24 --pattern 2:4 --dtype float16\n" },
 };
