@@ -141,9 +141,12 @@ const struct cli_command cli_commands[] = {
       "  gpuserve embed MODEL --precision int8 --ranges ranges.npy --input texts.jsonl\n" },
     { "prune", cli_prune, false, "prune MODEL OUTPUT --percent N|--pattern 2:4 [OPTION...]",
       "write a model with the smallest weights set to zero",
-      "As `convert`, with weights of the layers' matrices set to zero: N percent of each matrix, or "
-      "two\nof each four values. Prints the accuracy, the size, the size without the zeros, and the "
-      "speed of\nboth models on this machine. The files stay dense: size and speed do not change.\n\n"
+      "As `convert`, with weights of the layers' matrices set to zero: N percent of each matrix, "
+      "or "
+      "two\nof each four values. Prints the accuracy, the size, the size without the zeros, and "
+      "the "
+      "speed of\nboth models on this machine. The files stay dense: size and speed do not "
+      "change.\n\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-30 --percent 30\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-24 --pattern 2:4 --dtype float16\n" },
 };
