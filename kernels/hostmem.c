@@ -21,7 +21,7 @@ void gsv_hostmem_facts(struct gpuserve_device_facts *facts)
     facts->memory_bytes = gsv_host_memory_bytes();
     facts->memory_free_bytes = gsv_host_memory_free_bytes();
     facts->n_cores = gsv_host_cpus();
-    facts->reserved = 0;
+    facts->widened = 0;
 }
 
 gpuserve_status gsv_hostmem_device_count(int32_t *count, gpuserve_error *error)

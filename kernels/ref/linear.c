@@ -4,7 +4,8 @@
  * This file defines the INT8 product (asymmetric activations, symmetric weights). Every host
  * backend computes the same integers:
  *
- *   weights      per output: q = round(w * (127 / max |w|)), so w is about q * max |w| / 127
+ *   weights      per output: q = round(w * (1 / scale)) in -127..127, so w is about q * scale; the
+ *                scale is given, or max |w| / 127
  *   activations  per row, after multiplication by input_scale, with zero point min and scale
  *                (max - min) / 255: q = round((x - min) * (255 / (max - min))) in 0..255,
  *                so x is about min + q * (max - min) / 255
@@ -23,6 +24,7 @@
 #include <string.h>
 
 #define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
+#define MIN_SCALE 1e-32f /* minimum scale whose inverse is used; below it all weights are zero */
 #define MIN_WIDTH 1e-30f /* minimum range to divide into 255 steps: 255 / width stays finite */
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
@@ -33,19 +35,32 @@ size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
     return gsv_round_up(floats * sizeof(float) + weight, 64);
 }
 
-static void quantize_weights(int8_t *values, float *scale, const struct gpuserve_linear_source *s)
+void gsv_ref_int8_scales(struct gpuserve_device *device,
+                         const struct gpuserve_linear_source *source, float *scales)
+{
+    (void)device;
+    for (int32_t j = 0; j < source->n; j++) {
+        const float *w = source->weight + (size_t)j * (size_t)source->k;
+        float largest = 0.0f;
+
+        for (int32_t i = 0; i < source->k; i++)
+            largest = fmaxf(largest, fabsf(w[i]));
+        scales[j] = largest / 127.0f;
+    }
+}
+
+static void quantize_weights(int8_t *values, const float *scale,
+                             const struct gpuserve_linear_source *s)
 {
     for (int32_t j = 0; j < s->n; j++) {
         const float *w = s->weight + (size_t)j * (size_t)s->k;
-        float largest = 0.0f;
-        float inverse;
+        const float inverse = scale[j] >= MIN_SCALE ? 1.0f / scale[j] : 0.0f;
 
-        for (int32_t i = 0; i < s->k; i++)
-            largest = fmaxf(largest, fabsf(w[i]));
-        scale[j] = largest / 127.0f;
-        inverse = largest >= MIN_WIDTH ? 127.0f / largest : 0.0f;
-        for (int32_t i = 0; i < s->k; i++)
-            values[(size_t)j * (size_t)s->k + (size_t)i] = (int8_t)lrintf(w[i] * inverse);
+        for (int32_t i = 0; i < s->k; i++) {
+            const float q = fminf(fmaxf(w[i] * inverse, -127.0f), 127.0f);
+
+            values[(size_t)j * (size_t)s->k + (size_t)i] = (int8_t)lrintf(q);
+        }
     }
 }
 
@@ -59,7 +74,6 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
     struct gpuserve_linear *made;
     float *at = memory;
 
-    (void)device;
     *linear = NULL;
     if (!int8 && source->dtype != GPUSERVE_DTYPE_FLOAT32)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype is %u; ref supports float32 and int8",
@@ -80,6 +94,10 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
         made->bias = memset(at, 0, n * sizeof(float));
     at += n;
     if (int8) {
+        if (source->scale)
+            memcpy(at, source->scale, n * sizeof(float));
+        else
+            gsv_ref_int8_scales(device, source, at);
         made->scale = at;
         if (source->input_scale)
             made->input_scale = memcpy(at + n, source->input_scale, k * sizeof(float));

@@ -102,6 +102,7 @@ static const struct gpuserve_backend backend = {
     .memory_write = gsv_hostmem_write,
     .memory_read = gsv_hostmem_read,
     .memory_write_floats = gsv_hostmem_memory_write_floats,
+    .int8_scales = gsv_ref_int8_scales,
     .linear_create = gsv_ref_linear_create,
     .linear_destroy = gsv_ref_linear_destroy,
     .linear_move = gsv_ref_linear_move,

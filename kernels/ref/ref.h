@@ -42,6 +42,8 @@ gpuserve_status gsv_ref_normalize(struct gpuserve_stream *stream,
 gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
+void gsv_ref_int8_scales(struct gpuserve_device *device,
+                         const struct gpuserve_linear_source *source, float *scales);
 gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
                                       struct gpuserve_linear **linear, void *memory,
                                       const struct gpuserve_linear_source *source,

@@ -161,6 +161,13 @@ struct gpuserve_stream *open_attention_stream(const struct target *t, uint32_t d
 struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,
                                const float *weight, const float *bias, const float *input_scale)
 {
+    return open_scaled_linear(t, dtype, n, k, weight, bias, input_scale, NULL);
+}
+
+struct test_linear open_scaled_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,
+                                      const float *weight, const float *bias,
+                                      const float *input_scale, const float *scale)
+{
     const struct gpuserve_linear_source source = {
         .struct_size = sizeof(source),
         .dtype = dtype,
@@ -169,6 +176,7 @@ struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n
         .weight = weight,
         .bias = bias,
         .input_scale = input_scale,
+        .scale = scale,
     };
     struct test_linear made;
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -48,6 +48,10 @@ struct test_linear {
 };
 struct test_linear open_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,
                                const float *weight, const float *bias, const float *input_scale);
+/* The same with given scales of an int8 product; NULL: the target's own. */
+struct test_linear open_scaled_linear(const struct target *t, uint32_t dtype, int32_t n, int32_t k,
+                                      const float *weight, const float *bias,
+                                      const float *input_scale, const float *scale);
 void close_linear(const struct target *t, struct test_linear *linear);
 
 /* Sequences of the given lengths as one batch; arrays live until the next call. */

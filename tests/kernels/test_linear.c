@@ -1,6 +1,7 @@
 /*
  * test_linear.c - the matrix product: every target against ref, in float32 and int8.
  */
+#include "kernels/cpu/runtime/cpu.h"
 #include "tests/kernels/harness.h"
 
 #include <math.h>
@@ -71,17 +72,34 @@ static void free_problem(struct problem *p)
     free_floats(p->residual);
 }
 
+/* Scales of the int8 weights that a target chooses; free with free_floats(). */
+static float *scales_of(const struct target *t, const struct linear_case *c,
+                        const struct problem *p)
+{
+    float *scales = make_poison((size_t)c->n);
+    const struct gpuserve_linear_source source = {
+        .struct_size = sizeof(source),
+        .dtype = GPUSERVE_DTYPE_INT8,
+        .n = c->n,
+        .k = c->k,
+        .weight = p->weight,
+    };
+
+    t->backend->int8_scales(t->device, &source, scales);
+    return scales;
+}
+
 /* The result, [rows, out_ld]; memory between rows must stay unchanged. */
-static float *run(const struct target *t, uint32_t dtype, const struct linear_case *c,
-                  const struct problem *p)
+static float *run_scaled(const struct target *t, uint32_t dtype, const struct linear_case *c,
+                         const struct problem *p, const float *scales)
 {
     const size_t count = (size_t)c->rows * (size_t)p->out_ld;
     float *out = c->in_place ? make_floats(count, 5) : make_poison(count);
     struct gpuserve_stream *stream =
         open_stream(t, dtype, c->rows + 1, c->n > c->k ? c->n : c->k, 1, 32);
     struct test_linear linear =
-        open_linear(t, dtype, c->n, c->k, p->weight, c->bias ? p->bias : NULL,
-                    c->wide && dtype == GPUSERVE_DTYPE_INT8 ? p->scale : NULL);
+        open_scaled_linear(t, dtype, c->n, c->k, p->weight, c->bias ? p->bias : NULL,
+                           c->wide && dtype == GPUSERVE_DTYPE_INT8 ? p->scale : NULL, scales);
     const struct gpuserve_op_linear op = {
         .weight = linear.linear,
         .in = p->in,
@@ -101,33 +119,49 @@ static float *run(const struct target *t, uint32_t dtype, const struct linear_ca
     return out;
 }
 
+static float *run(const struct target *t, uint32_t dtype, const struct linear_case *c,
+                  const struct problem *p)
+{
+    return run_scaled(t, dtype, c, p, NULL);
+}
+
 /* Tolerance for sums of k products of values up to 1 (1.5 after scaling): a partial sum is about
  * sqrt(k) / 3, and k roundings of half a unit accumulate as sqrt(k): 2e-8 * k, doubled for the max
  * of thousands. Sums of int8 are exact; its few float32 steps are far below, except GELU, which is
  * within 7e-6. */
+static void compare(const struct linear_case *c, uint32_t dtype, const struct problem *p,
+                    const struct target *t, const float *scales)
+{
+    const bool rough = dtype == GPUSERVE_DTYPE_INT8 && c->activation == GPUSERVE_ACT_GELU;
+    const float absolute = 1e-6f + 4e-8f * (float)c->k + (rough ? 7e-6f : 0.0f);
+    float *want = run_scaled(target_at(0), dtype, c, p, scales);
+    float *got = run_scaled(t, dtype, c, p, scales);
+
+    cr_expect(all_close(got, want, (size_t)c->rows * (size_t)p->out_ld, absolute, 2e-6f),
+              "%s, %d x %d x %d: %s", t->name, (int)c->rows, (int)c->n, (int)c->k, difference());
+    free_floats(want);
+    free_floats(got);
+}
+
 static void compare_all(uint32_t dtype)
 {
     for (size_t i = 0; i < N_CASES; i++) {
-        const struct linear_case *c = &cases[i];
-        struct problem p = make_problem(c);
-        const size_t count = (size_t)c->rows * (size_t)p.out_ld;
-        float *want = run(target_at(0), dtype, c, &p);
-        const bool rough = dtype == GPUSERVE_DTYPE_INT8 && c->activation == GPUSERVE_ACT_GELU;
-        const float absolute = 1e-6f + 4e-8f * (float)c->k + (rough ? 7e-6f : 0.0f);
+        struct problem p = make_problem(&cases[i]);
 
         for (int b = 1; b < target_count(); b++) {
-            float *got = run(target_at(b), dtype, c, &p);
+            float *scales =
+                dtype == GPUSERVE_DTYPE_INT8 ? scales_of(target_at(b), &cases[i], &p) : NULL;
 
-            cr_expect(all_close(got, want, count, absolute, 2e-6f), "%s, case %zu: %s",
-                      target_at(b)->name, i, difference());
-            free_floats(got);
+            compare(&cases[i], dtype, &p, target_at(b), scales);
+            if (scales)
+                free_floats(scales);
         }
-        free_floats(want);
         free_problem(&p);
     }
 }
 
-Test(linear, bfloat16_matches_ref_where_the_processor_has_it)
+/* With exact weights and inputs, products in bfloat16 are those of float32 but for the order. */
+Test(linear, bfloat16_matches_ref)
 {
     for (size_t i = 0; i < N_CASES; i++) {
         struct linear_case c = cases[i];
@@ -140,8 +174,6 @@ Test(linear, bfloat16_matches_ref_where_the_processor_has_it)
         for (int b = 1; b < target_count(); b++) {
             float *got;
 
-            if (!target_at(b)->has_bf16)
-                continue;
             got = run(target_at(b), GPUSERVE_DTYPE_BFLOAT16, &c, &p);
             cr_expect(all_close(got, want, (size_t)c.rows * (size_t)p.out_ld,
                                 1e-6f + 4e-8f * (float)c.k, 2e-6f),
@@ -153,6 +185,96 @@ Test(linear, bfloat16_matches_ref_where_the_processor_has_it)
     }
 }
 
+/* Rounds to nearest, ties to even. */
+static void round_to_16_bits(float *floats, size_t n, uint32_t dtype)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        if (dtype == GPUSERVE_DTYPE_FLOAT16) {
+            floats[i] = (float)(_Float16)floats[i];
+            continue;
+        }
+        memcpy(&bits, &floats[i], sizeof(bits));
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
+        memcpy(&floats[i], &bits, sizeof(bits));
+    }
+}
+
+static bool widens(const struct target *t, uint32_t dtype)
+{
+    return dtype == GPUSERVE_DTYPE_FLOAT16 || !t->has_bf16;
+}
+
+/* Weights in 16 bits have the bits of a float32 product with the rounded weights. */
+static void expect_widened(uint32_t dtype, const struct linear_case *c)
+{
+    struct problem p = make_problem(c), exact = make_problem(c);
+    const size_t count = (size_t)c->n * (size_t)c->k;
+
+    for (size_t i = 0; i < count; i++)
+        p.weight[i] *= i % 5 == 0 ? 1e-6f : 1.0f; /* subnormal in float16 */
+    memcpy(exact.weight, p.weight, count * sizeof(float));
+    round_to_16_bits(exact.weight, count, dtype);
+    for (int b = 1; b < target_count(); b++) {
+        const struct target *t = target_at(b);
+        float *got, *want;
+
+        if (!widens(t, dtype))
+            continue;
+        got = run(t, dtype, c, &p);
+        want = run(t, GPUSERVE_DTYPE_FLOAT32, c, &exact);
+        cr_expect(all_close(got, want, (size_t)c->rows * (size_t)p.out_ld, 0.0f, 0.0f),
+                  "%s, dtype %u, %d x %d: %s", t->name, (unsigned)dtype, (int)c->n, (int)c->k,
+                  difference());
+        free_floats(got);
+        free_floats(want);
+    }
+    free_problem(&p);
+    free_problem(&exact);
+}
+
+Test(linear, weights_in_16_bits_multiply_in_float32)
+{
+    for (size_t i = 0; i < N_CASES; i++) {
+        expect_widened(GPUSERVE_DTYPE_FLOAT16, &cases[i]);
+        expect_widened(GPUSERVE_DTYPE_BFLOAT16, &cases[i]);
+    }
+}
+
+Test(linear, weights_in_16_bits_take_half_the_memory)
+{
+    const size_t whole = gsv_backend_cpu()->linear_bytes(1536, 384, GPUSERVE_DTYPE_FLOAT32);
+
+    for (uint32_t dtype = GPUSERVE_DTYPE_FLOAT16; dtype <= GPUSERVE_DTYPE_BFLOAT16; dtype++)
+        cr_expect_eq(gsv_backend_cpu()->linear_bytes(1536, 384, dtype),
+                     whole - (size_t)1536 * 384 * 2);
+}
+
+/* 1e5 exceeds float16: the error says which weight, and the limit. */
+Test(linear, a_weight_above_float16_is_refused)
+{
+    float weight[12] = { 0 };
+    const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
+                                                   .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                                   .n = 3,
+                                                   .k = 4,
+                                                   .weight = weight };
+    const struct target *t = target_at(1);
+    const float bad[] = { 1e5f, -65505.0f, INFINITY, NAN };
+
+    for (size_t i = 0; i < 4; i++) {
+        struct gpuserve_linear *linear;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        weight[6] = bad[i];
+        cr_expect_eq(t->backend->linear_create(t->device, &linear, NULL, &source, &error),
+                     GPUSERVE_E_UNSUPPORTED);
+        cr_expect_not_null(strstr(error.message, "output 1 and input 2"), "%s", error.message);
+        cr_expect_not_null(strstr(error.message, "65504"), "%s", error.message);
+    }
+}
+
 Test(linear, float32_matches_ref_on_every_target)
 {
     compare_all(GPUSERVE_DTYPE_FLOAT32);
@@ -161,6 +283,95 @@ Test(linear, float32_matches_ref_on_every_target)
 Test(linear, int8_matches_ref_on_every_target)
 {
     compare_all(GPUSERVE_DTYPE_INT8);
+}
+
+/* The first target of the next instruction set: scales and integers do not depend on threads. */
+static int next_isa(int b)
+{
+    const struct gsv_cpu_isa *const isa = target_at(b)->device->isa;
+
+    while (b < target_count() && target_at(b)->device->isa == isa)
+        b++;
+    return b;
+}
+
+/* Scales of ref use all of -127..127: more than quads of products in 16 bits hold. */
+Test(linear, int8_matches_ref_with_the_scales_of_ref)
+{
+    for (size_t i = 0; i < N_CASES; i++) {
+        struct problem p = make_problem(&cases[i]);
+        float *scales = scales_of(target_at(0), &cases[i], &p);
+
+        for (int b = 1; b < target_count(); b = next_isa(b))
+            compare(&cases[i], GPUSERVE_DTYPE_INT8, &p, target_at(b), scales);
+        free_floats(scales);
+        free_problem(&p);
+    }
+}
+
+/* Weights that are all equal, or of one sign in one quad and of the other in the next, and inputs
+ * at the ends of the range: the largest sums that the scales allow, in every height and tail. */
+Test(linear, int8_sums_do_not_overflow)
+{
+    for (int32_t k = 1; k <= 33; k++) {
+        const struct linear_case c = { .rows = 15, .n = 35, .k = k };
+        struct problem p = make_problem(&c);
+
+        for (int32_t i = 0; i < c.n * k; i++)
+            p.weight[i] = i / k % 3 == 0             ? 1.0f
+                          : i / k % 3 == 1           ? -1.0f
+                          : (i % k) / 2 % 2 == i % 2 ? 1.0f
+                                                     : -0.99f;
+        for (int32_t i = 0; i < c.rows * k; i++)
+            p.in[i] = i / k % 4 == 3 && i % k == 0 ? -1.0f : i % k == k / 2 ? 0.0f : 1.0f;
+        for (int b = 1; b < target_count(); b = next_isa(b)) {
+            float *scales = scales_of(target_at(b), &c, &p);
+
+            compare(&c, GPUSERVE_DTYPE_INT8, &p, target_at(b), scales);
+            free_floats(scales);
+        }
+        free_problem(&p);
+    }
+}
+
+/* The product of a target that adds quads takes them: else it is right, but slow. */
+static void expect_quads(const struct target *t, const struct linear_case *c,
+                         const struct problem *p, const float *scales)
+{
+    struct test_linear linear =
+        open_scaled_linear(t, GPUSERVE_DTYPE_INT8, c->n, c->k, p->weight, NULL, NULL, scales);
+
+    cr_expect(linear.linear->in_quads || !t->device->isa->adds_quads, "%s", t->name);
+    close_linear(t, &linear);
+}
+
+/* Any rounding to a neighbour gives the integers that the fast product sums exactly. */
+Test(linear, int8_scales_allow_either_neighbour)
+{
+    const struct linear_case c = { .rows = 7, .n = 40, .k = 203 };
+    struct problem p = make_problem(&c);
+
+    for (int b = 1; b < target_count(); b = next_isa(b)) {
+        float *scales = scales_of(target_at(b), &c, &p);
+
+        for (int up = 0; up < 3; up++) {
+            struct problem rounded = make_problem(&c);
+
+            for (int32_t i = 0; i < c.n * c.k; i++) {
+                const float w = rounded.weight[i] / scales[i / c.k];
+                const bool away = up == 2 || (up == 1 && i % 2);
+
+                rounded.weight[i] =
+                    copysignf(away ? ceilf(fabsf(w) - 1e-3f) : floorf(fabsf(w) + 1e-3f), w) *
+                    scales[i / c.k];
+            }
+            compare(&c, GPUSERVE_DTYPE_INT8, &rounded, target_at(b), scales);
+            expect_quads(target_at(b), &c, &rounded, scales);
+            free_problem(&rounded);
+        }
+        free_floats(scales);
+    }
+    free_problem(&p);
 }
 
 /* The quantized product must also be close to the exact one: per-row and per-column scales of 1/255
@@ -194,7 +405,6 @@ Test(linear, int8_survives_odd_rows)
 {
     const struct linear_case c = { .rows = 6, .n = 40, .k = 48, .bias = true };
     struct problem p = make_problem(&c);
-    float *want;
 
     memset(p.in, 0, 48 * sizeof(float));
     for (int i = 0; i < 48; i++) {
@@ -203,9 +413,10 @@ Test(linear, int8_survives_odd_rows)
         p.in[144 + i] *= 1e30f;
         p.weight[48 + i] = 0.0f;
     }
-    want = run(target_at(0), GPUSERVE_DTYPE_INT8, &c, &p);
     for (int b = 0; b < target_count(); b++) {
-        float *got = run(target_at(b), GPUSERVE_DTYPE_INT8, &c, &p);
+        float *scales = scales_of(target_at(b), &c, &p);
+        float *want = run_scaled(target_at(0), GPUSERVE_DTYPE_INT8, &c, &p, scales);
+        float *got = run_scaled(target_at(b), GPUSERVE_DTYPE_INT8, &c, &p, scales);
 
         for (int i = 0; i < 6 * 40; i++)
             cr_assert(isfinite(got[i]), "%s: element %d", target_at(b)->name, i);
@@ -213,9 +424,10 @@ Test(linear, int8_survives_odd_rows)
                   difference());
         cr_expect(all_close(got + 120, want + 120, 40, 1e25f, 1e-5f), "%s: %s", target_at(b)->name,
                   difference());
+        free_floats(want);
         free_floats(got);
+        free_floats(scales);
     }
-    free_floats(want);
     free_problem(&p);
 }
 
@@ -262,8 +474,8 @@ Test(linear, what_cannot_be_packed_is_refused_with_a_reason)
         struct gpuserve_linear *linear = NULL;
         gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-        source.dtype = GPUSERVE_DTYPE_FLOAT16;
-        cr_expect_eq(t->backend->activation_size(GPUSERVE_DTYPE_FLOAT16), 0);
+        source.dtype = GPUSERVE_DTYPE_TF32;
+        cr_expect_eq(t->backend->activation_size(GPUSERVE_DTYPE_TF32), 0);
         cr_expect_eq(t->backend->linear_create(t->device, &linear, NULL, &source, &error),
                      GPUSERVE_E_UNSUPPORTED);
         cr_expect_null(linear);

@@ -59,7 +59,8 @@ static size_t allocated(void)
 /* A one-thread stream allocates exactly stream_bytes, plus malloc's headers. */
 Test(stream, stream_bytes_is_exact)
 {
-    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_INT8 };
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_FLOAT16,
+                                       GPUSERVE_DTYPE_BFLOAT16, GPUSERVE_DTYPE_INT8 };
     const size_t nothing = allocated();
     void *probe = malloc(1000000);
     const bool counted = probe && allocated() > nothing;

@@ -315,6 +315,8 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT32);
+        check_sizes(test_data(names[i]), GPUSERVE_DTYPE_FLOAT16);
+        check_sizes(test_data(names[i]), GPUSERVE_DTYPE_BFLOAT16);
         check_sizes(test_data(names[i]), GPUSERVE_DTYPE_INT8);
     }
     for (size_t i = 0; i < 2; i++) {

@@ -36,15 +36,6 @@ static void make_weight(float *weight, uint32_t seed)
         weight[i] = next(&seed);
 }
 
-static void round_all(float *weight, size_t rows, int32_t n_threads)
-{
-    float *scratch = malloc(gsv_rounding_floats(K, N, n_threads) * sizeof(float));
-
-    cr_assert_not_null(scratch);
-    gsv_round_weights(weight, rows, &input, scratch, n_threads);
-    free(scratch);
-}
-
 static double scale_of(const float *row)
 {
     float largest = 0.0f;
@@ -52,6 +43,24 @@ static double scale_of(const float *row)
     for (int j = 0; j < K; j++)
         largest = fmaxf(largest, fabsf(row[j]));
     return (double)largest / 127.0;
+}
+
+/* With the scales of the largest weights, times `factor`. */
+static void round_all_to(float *weight, size_t rows, float factor, int32_t n_threads)
+{
+    float *scratch = malloc(gsv_rounding_floats(K, N, n_threads) * sizeof(float));
+    float scale[ROWS];
+
+    cr_assert_not_null(scratch);
+    for (size_t i = 0; i < rows; i++)
+        scale[i] = (float)scale_of(weight + i * K) * factor;
+    gsv_round_weights(weight, scale, rows, &input, scratch, n_threads);
+    free(scratch);
+}
+
+static void round_all(float *weight, size_t rows, int32_t n_threads)
+{
+    round_all_to(weight, rows, 1.0f, n_threads);
 }
 
 /* e H e^T of one row. */
@@ -86,6 +95,22 @@ Test(rounding, each_weight_becomes_a_neighbour_and_the_largest_stays)
         cr_expect_lt(fabs((double)after[i] - (double)before[i]), step * 1.001);
         if (i % K == 0)
             cr_expect_float_eq(scale_of(after + i), step, step * 1e-6);
+    }
+}
+
+Test(rounding, a_larger_scale_is_kept)
+{
+    static float before[ROWS * K], after[ROWS * K];
+
+    make_input(8);
+    make_weight(before, 9);
+    memcpy(after, before, sizeof(after));
+    round_all_to(after, ROWS, 1.7f, 2);
+    for (int i = 0; i < ROWS * K; i++) {
+        const double step = scale_of(before + i / K * K) * 1.7, q = (double)after[i] / step;
+
+        cr_expect_float_eq(q, round(q), 1e-3);
+        cr_expect_lt(fabs((double)after[i] - (double)before[i]), step * 1.001);
     }
 }
 

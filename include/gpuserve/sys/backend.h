@@ -26,8 +26,9 @@
  *
  * Activations are row-major [rows, columns]. Their type follows from the dtype of the stream:
  * float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round only the rows of a
- * product (rows of attention may also be rounded, to bfloat16); else the 16-bit type itself, which
- * is float16 for INT8 on a GPU. Every `float *` is float32 whatever the dtype.
+ * product (rows of attention may also be rounded, to bfloat16), and FLOAT16, which rounds only the
+ * weights; else the 16-bit type itself, which is float16 for INT8 on a GPU. Every `float *` is
+ * float32 whatever the dtype.
  */
 #ifndef GPUSERVE_SYS_BACKEND_H
 #define GPUSERVE_SYS_BACKEND_H
@@ -40,7 +41,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 7u
+#define GPUSERVE_BACKEND_ABI 8u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -65,7 +66,8 @@ struct gpuserve_device_facts {
     uint64_t memory_bytes;       /**< total */
     uint64_t memory_free_bytes;  /**< free at the time of the call */
     int32_t  n_cores;            /**< usable hardware threads, or multiprocessors */
-    int32_t  reserved;
+    uint32_t widened;            /**< bit d: weights in gpuserve_dtype d are stored in it, converted to
+                                      float32 and multiplied in float32 */
 };
 
 /** Limits of the batches of a stream; they determine the size of its scratch memory. */
@@ -97,6 +99,8 @@ struct gpuserve_linear_source {
     const float *bias;        /**< [n] or NULL, host memory, borrowed for the call */
     const float *input_scale; /**< [k] or NULL: the input is multiplied by it before quantization
                                    (the weight already holds its inverse: SmoothQuant); INT8 only */
+    const float *scale;       /**< [n] or NULL: those of int8_scales. Each weight becomes the nearest
+                                   multiple of its output's scale in -127..127; INT8 only */
 };
 
 /** A packed batch in host memory. */
@@ -446,6 +450,10 @@ struct gpuserve_backend {
                                            const float *from_host, size_t count, uint32_t dtype,
                                            gpuserve_error *error);
 
+    /** Scales [n] of the weights of an INT8 product: the smallest with which this device multiplies
+     *  fastest, also if each weight is rounded to either neighbour. linear_create accepts others. */
+    void (*int8_scales)(struct gpuserve_device *device, const struct gpuserve_linear_source *source,
+                        float *scales);
     /** Pack weights into `memory`: device memory of linear_bytes(), 64-byte aligned, owned by the
      *  caller, which must outlive the linear. */
     gpuserve_status (*linear_create)(struct gpuserve_device *device, struct gpuserve_linear **linear,

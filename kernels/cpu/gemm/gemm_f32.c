@@ -20,7 +20,7 @@ GSV_INLINE void step(int32_t rows, const struct gsv_tile_rows *at, const float *
 #pragma GCC unroll 16
     for (int v = 0; v < GSV_NV; v++)
         weight[v] = vf_load(b + v * GSV_VL);
-    gsv_fetch(gsv_is_low(rows) ? (const char *)b + GSV_AHEAD_BYTES : ahead);
+    gsv_fetch(ahead);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         const vf x = vf_set(*(const float *)gsv_row(at, r));
@@ -87,5 +87,5 @@ void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv
 {
     const size_t k = (size_t)gemm->k;
 
-    gsv_walk(gemm, span, gemm->weight, k * GSV_STEP_BYTES, run_tile);
+    gsv_walk(gemm, span, gemm->weight, k * GSV_STEP_BYTES, k * sizeof(float), run_tile);
 }

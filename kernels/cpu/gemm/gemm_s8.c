@@ -7,12 +7,17 @@
  *
  *   ((step * sum) + (least * column_sum)) * scale + bias, then activation and residual
  *
- * One 32-bit lane holds four products of a column. They are added by one VNNI instruction, or by
- * two 16-bit multiply-adds (32-bit results, since 2 * 255 * 127 exceeds 16 bits), or by plain
- * vector arithmetic (255 * 127 fits 16 bits).
+ * One 32-bit lane holds four products of a column. They are added by one VNNI instruction. Without
+ * VNNI, weights that fit s8_quads.h are multiplied as bytes, all others by two 16-bit multiply-adds
+ * (32-bit results, since 2 * 255 * 127 exceeds 16 bits), or by plain vector arithmetic (255 * 127
+ * fits 16 bits).
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/gemm/epilogue.h"
+#include "kernels/cpu/gemm/s8_quads.h"
+
+/* Rows whose bytes stay in the L1 cache together with a panel. */
+#define CHUNK_BYTES (16 << 10)
 
 #if defined(__AVX512VNNI__) && GSV_VL == 16
 #define DOT4_VNNI(sum, x, w) (vi) _mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
@@ -21,8 +26,12 @@
     (vi) _mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w))
 #elif GSV_VL == 16 && defined(__AVX512BW__)
 #define MADD16(a, b) (vi) _mm512_madd_epi16((__m512i)(a), (__m512i)(b))
+#define MADD8(x, w) (vs) _mm512_maddubs_epi16((__m512i)(x), (__m512i)(w))
+#define QUAD_ROWS 10 /* 20 sums, 4 weights and the products fill 32 registers */
 #elif GSV_VL == 8
 #define MADD16(a, b) (vi) _mm256_madd_epi16((__m256i)(a), (__m256i)(b))
+#define MADD8(x, w) (vs) _mm256_maddubs_epi16((__m256i)(x), (__m256i)(w))
+#define QUAD_ROWS 4 /* 8 sums, 4 weights and the products fill 16 registers */
 #endif
 
 typedef int16_t vs __attribute__((vector_size(4 * GSV_VL)));
@@ -136,19 +145,112 @@ GSV_HEIGHTS(TILE)
 
 static const tile_fn tiles[GSV_MR + 1] = { NULL, GSV_HEIGHTS(TILE_NAME) };
 
-void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
+#if GSV_ADDS_QUADS
+/* Two quads of each column, or one half of both if `half`. */
+GSV_INLINE void step_quads(int32_t rows, const struct gsv_tile_rows *at, const int8_t *b, int half,
+                           vi sums[QUAD_ROWS][GSV_NV])
+{
+    const vs ones = (vs)vi_set(0x00010001);
+    vi first[GSV_NV], second[GSV_NV];
+
+#pragma GCC unroll 16
+    for (int v = 0; v < GSV_NV; v++) {
+        first[v] = *(const vi_any *)(b + v * 4 * GSV_VL);
+        second[v] = half ? vi_set(0) : (vi) * (const vi_any *)(b + 4 * GSV_NR + v * 4 * GSV_VL);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < GSV_QUAD_DEPTH * GSV_NR; i += 64)
+        __builtin_prefetch((const char *)b + GSV_AHEAD_BYTES + i);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *in = gsv_row(at, r);
+        const vi x = broadcast4(in), y = half ? vi_set(0) : broadcast4(in + 4);
+
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++) {
+            vs quads = MADD8(x, first[v]);
+
+            if (!half)
+                quads = quads + MADD8(y, second[v]);
+            sums[r][v] += MADD16(quads, ones);
+        }
+    }
+}
+
+GSV_INLINE void tile_quads(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
+                           int32_t *c)
+{
+    vi sums[QUAD_ROWS][GSV_NV];
+    struct gsv_tile_rows at;
+
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            sums[r][v] = vi_set(0);
+    gsv_rows_start(&at, rows, a, lda);
+    for (; k >= GSV_QUAD_DEPTH; k -= GSV_QUAD_DEPTH) {
+        step_quads(rows, &at, b, 0, sums);
+        b += GSV_QUAD_DEPTH * GSV_NR;
+        gsv_rows_advance(&at, rows, GSV_QUAD_DEPTH);
+    }
+    if (k > 0)
+        step_quads(rows, &at, b, 1, sums);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int v = 0; v < GSV_NV; v++)
+            *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
+}
+
+#define QUADS(rows)                                                                                \
+    static void quads_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c) \
+    {                                                                                              \
+        tile_quads(rows, a, lda, b, k, c);                                                         \
+    }
+#define QUADS_NAME(rows) quads_##rows,
+#define QUAD_HEIGHTS_4(X) X(1) X(2) X(3) X(4)
+#if QUAD_ROWS == 10
+#define QUAD_HEIGHTS(X) QUAD_HEIGHTS_4(X) X(5) X(6) X(7) X(8) X(9) X(10)
+#else
+#define QUAD_HEIGHTS(X) QUAD_HEIGHTS_4(X)
+#endif
+
+QUAD_HEIGHTS(QUADS)
+
+static const tile_fn quad_tiles[QUAD_ROWS + 1] = { NULL, QUAD_HEIGHTS(QUADS_NAME) };
+#endif
+
+/* A chunk of rows stays in the L1 cache while all panels pass, and a panel while all tiles of the
+ * chunk pass. */
+static void walk(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span, const tile_fn *run,
+                 int32_t height)
 {
     const size_t panel_bytes = (size_t)gemm->k * GSV_NR;
+    const int32_t n_tiles = CHUNK_BYTES / (height * gemm->k);
+    const int32_t max_rows = n_tiles < 1 ? height : n_tiles * height;
     int32_t sums[GSV_MR * GSV_NR] __attribute__((aligned(64)));
 
-    for (int32_t row = span->row; row < span->row_end;) {
-        const int32_t rows = gsv_tile_height(span->row_end - row, GSV_MR);
-        const uint8_t *in = gemm->in + (size_t)row * gemm->in_ld;
-
+    for (int32_t row = span->row, end; row < span->row_end; row = end) {
+        end = row + gsv_tile_height(span->row_end - row, max_rows);
         for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
-            tiles[rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_bytes, gemm->k, sums);
-            finish_tile(&gemm->finish, gemm, sums, row, rows, panel * GSV_NR);
+            for (int32_t at = row, rows; at < end; at += rows) {
+                rows = gsv_tile_height(end - at, height);
+                run[rows](gemm->in + (size_t)at * gemm->in_ld, gemm->in_ld,
+                          gemm->weight + (size_t)panel * panel_bytes, gemm->k, sums);
+                finish_tile(&gemm->finish, gemm, sums, at, rows, panel * GSV_NR);
+            }
         }
-        row += rows;
     }
+}
+
+void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
+{
+#if GSV_ADDS_QUADS
+    if (gemm->in_quads) {
+        walk(gemm, span, quad_tiles, QUAD_ROWS);
+        return;
+    }
+#endif
+    walk(gemm, span, tiles, GSV_MR);
 }

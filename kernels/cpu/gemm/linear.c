@@ -14,9 +14,10 @@
 
 struct gemm_job {
     const struct gsv_cpu_isa *isa;
-    const struct gsv_gemm_f32 *f32; /* exactly one of the three is set */
+    const struct gsv_gemm_f32 *f32; /* exactly one of the four is set */
     const struct gsv_gemm_s8 *s8;
     const struct gsv_gemm_bf16 *bf16;
+    const struct gsv_gemm_half *half;
     int32_t rows, panels;         /* totals */
     int32_t row_step, panel_step; /* per task */
     int32_t row_tasks;
@@ -36,6 +37,8 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
         job->isa->gemm_s8(job->s8, &span);
     else if (job->bf16)
         job->isa->gemm_bf16(job->bf16, &span);
+    else if (job->half)
+        job->isa->gemm_half(job->half, &span);
     else
         job->isa->gemm_f32(job->f32, &span);
 }
@@ -101,8 +104,16 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
           byte_ld, w->k },
     };
     const struct gsv_gemm_s8 gemm = {
-        stream->bytes, stream->min, stream->step, w->weight, w->scale,
-        w->column_sum, byte_ld,     depth,        *finish,
+        .in = stream->bytes,
+        .min = stream->min,
+        .step = stream->step,
+        .weight = w->weight,
+        .scale = w->scale,
+        .column_sum = w->column_sum,
+        .in_ld = byte_ld,
+        .k = depth,
+        .in_quads = w->in_quads,
+        .finish = *finish,
     };
     struct gemm_job job = { .s8 = &gemm, .rows = op->rows };
 
@@ -138,6 +149,26 @@ static void run_bf16(struct gpuserve_stream *stream, const struct gpuserve_op_li
     run_gemm(stream, &job, w->n, depth, sizeof(uint16_t));
 }
 
+/* 16-bit weights that the processor does not multiply as such. */
+static void run_half(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                     const struct gsv_finish *finish)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
+    const struct gsv_gemm_half gemm = {
+        .in = op->in,
+        .weight = w->weight,
+        .in_ld = (size_t)op->in_ld,
+        .panel_bytes = (size_t)depth * (size_t)stream->isa->panel * sizeof(uint16_t),
+        .k = w->k,
+        .is_f16 = w->dtype == GPUSERVE_DTYPE_FLOAT16,
+        .finish = *finish,
+    };
+    struct gemm_job job = { .half = &gemm, .rows = op->rows };
+
+    run_gemm(stream, &job, w->n, depth, sizeof(uint16_t));
+}
+
 static void run_f32(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
                     const struct gsv_finish *finish)
 {
@@ -158,8 +189,10 @@ gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpus
         return GPUSERVE_OK;
     if (op->weight->dtype == GPUSERVE_DTYPE_INT8)
         run_s8(stream, op, &finish);
-    else if (op->weight->dtype == GPUSERVE_DTYPE_BFLOAT16)
+    else if (op->weight->dtype == GPUSERVE_DTYPE_BFLOAT16 && stream->isa->gemm_bf16)
         run_bf16(stream, op, &finish);
+    else if (op->weight->dtype != GPUSERVE_DTYPE_FLOAT32)
+        run_half(stream, op, &finish);
     else
         run_f32(stream, op, &finish);
     return GPUSERVE_OK;

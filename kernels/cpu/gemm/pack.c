@@ -1,25 +1,43 @@
 /*
- * pack.c - packs weights into panels when a model is loaded; quantizes them for INT8.
+ * pack.c - packs weights into panels when a model is loaded; rounds them to 16 bits or quantizes
+ * them for INT8.
  *
  * One 32-bit lane of a panel holds as many k of a column as fit: one float32, two bfloat16 or four
- * bytes. isa.h describes the layout; sizes are the same for every instruction set.
+ * bytes; float16 is not interleaved. isa.h describes the layout; sizes are the same for every
+ * instruction set.
  */
+#include "kernels/cpu/gemm/s8_quads.h"
 #include "kernels/cpu/runtime/cpu.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/float16.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_FLOAT16 65504.0f
 #define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
-#define MIN_WIDTH 1e-30f /* minimum range to divide into steps, as in kernels/ref/linear.c */
+#define MIN_SCALE 1e-32f /* minimum scale whose inverse is used, as in kernels/ref/linear.c */
 
-/* Number of k in one lane. */
+static size_t element_size(uint32_t dtype)
+{
+    switch (dtype) {
+    case GPUSERVE_DTYPE_INT8:
+        return sizeof(int8_t);
+    case GPUSERVE_DTYPE_BFLOAT16:
+    case GPUSERVE_DTYPE_FLOAT16:
+        return sizeof(uint16_t);
+    default:
+        return sizeof(float);
+    }
+}
+
+/* Number of adjacent k of a column. */
 static size_t lane_depth(uint32_t dtype)
 {
-    return dtype == GPUSERVE_DTYPE_INT8 ? 4 : dtype == GPUSERVE_DTYPE_BFLOAT16 ? 2 : 1;
+    return dtype == GPUSERVE_DTYPE_FLOAT16 ? 1 : sizeof(float) / element_size(dtype);
 }
 
 static size_t columns_up(int32_t n)
@@ -32,9 +50,10 @@ int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype)
     return (int32_t)gsv_round_up((size_t)k, lane_depth(dtype));
 }
 
+/* The packed weights as a number of 32-bit lanes. */
 static size_t lanes_of(int32_t n, int32_t k, uint32_t dtype)
 {
-    return columns_up(n) * ((size_t)gsv_cpu_depth_up(k, dtype) / lane_depth(dtype));
+    return columns_up(n) * (size_t)gsv_cpu_depth_up(k, dtype) * element_size(dtype) / sizeof(float);
 }
 
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
@@ -74,6 +93,14 @@ static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j, size_
         at[i * panel] = w[i];
 }
 
+static void pack_f16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
+{
+    uint16_t *at = (uint16_t *)to->weight + offset_of(to, panel, j, 0);
+
+    for (size_t i = 0; i < (size_t)to->k; i++)
+        at[i * panel] = gsv_f16_of(w[i]);
+}
+
 static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
 {
     for (size_t i = 0; i < (size_t)to->k; i++)
@@ -93,32 +120,47 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t
 {
     const size_t k = (size_t)to->k;
     int8_t *at = (int8_t *)to->weight + offset_of(to, panel, j, 0);
-    float largest = 0.0f, inverse;
+    const float inverse = to->scale[j] >= MIN_SCALE ? 1.0f / to->scale[j] : 0.0f;
+    int8_t last[GSV_QUAD_DEPTH] = { 0 };
     int32_t sum = 0;
 
-    for (size_t i = 0; i < k; i++)
-        largest = fabsf(w[i]) > largest ? fabsf(w[i]) : largest;
-    inverse = largest >= MIN_WIDTH ? 127.0f / largest : 0.0f;
     for (size_t i = 0; i < k; i++) {
-        const int32_t q = nearest(w[i] * inverse);
+        const int8_t q = (int8_t)nearest(fminf(fmaxf(w[i] * inverse, -127.0f), 127.0f));
 
-        at[i / 4 * panel * 4 + i % 4] = (int8_t)q;
+        at[i / 4 * panel * 4 + i % 4] = q;
         sum += q;
+        last[i % GSV_QUAD_DEPTH] = q;
+        if ((i + 1) % GSV_QUAD_DEPTH == 0 || i + 1 == k)
+            to->in_quads = to->in_quads && gsv_quads_fit(last, i % GSV_QUAD_DEPTH + 1);
     }
-    to->scale[j] = largest / 127.0f;
     to->column_sum[j] = (float)sum;
 }
 
-static void pack(struct gpuserve_linear *to, const struct gpuserve_linear_source *source,
-                 size_t panel)
+/* Scales of an INT8 product. */
+static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *to,
+                       const struct gpuserve_linear_source *source)
 {
-    const size_t n = (size_t)to->n, k = (size_t)to->k;
+    to->in_quads = true; /* until a weight shows otherwise */
+    if (source->scale)
+        memcpy(to->scale, source->scale, (size_t)to->n * sizeof(float));
+    else
+        gsv_cpu_int8_scales(device, source, to->scale);
+    if (source->input_scale)
+        memcpy(to->input_scale, source->input_scale, (size_t)to->k * sizeof(float));
+    else
+        to->input_scale = NULL;
+}
+
+static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
+                 const struct gpuserve_linear_source *source)
+{
+    const size_t n = (size_t)to->n, k = (size_t)to->k, panel = (size_t)device->isa->panel;
 
     memset(to->weight, 0, gsv_cpu_linear_bytes(to->n, to->k, to->dtype));
     if (source->bias)
         memcpy(to->bias, source->bias, n * sizeof(float));
-    if (to->dtype == GPUSERVE_DTYPE_INT8 && source->input_scale)
-        memcpy(to->input_scale, source->input_scale, k * sizeof(float));
+    if (to->dtype == GPUSERVE_DTYPE_INT8)
+        set_scales(device, to, source);
     else
         to->input_scale = NULL;
     for (size_t j = 0; j < n; j++) {
@@ -128,22 +170,53 @@ static void pack(struct gpuserve_linear *to, const struct gpuserve_linear_source
             pack_s8(to, w, j, panel);
         else if (to->dtype == GPUSERVE_DTYPE_BFLOAT16)
             pack_bf16(to, w, j, panel);
+        else if (to->dtype == GPUSERVE_DTYPE_FLOAT16)
+            pack_f16(to, w, j, panel);
         else
             pack_f32(to, w, j, panel);
     }
 }
 
-size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype)
+size_t gsv_cpu_activation_size(uint32_t dtype)
 {
     switch (dtype) {
     case GPUSERVE_DTYPE_FLOAT32:
+    case GPUSERVE_DTYPE_FLOAT16:
+    case GPUSERVE_DTYPE_BFLOAT16:
     case GPUSERVE_DTYPE_INT8:
         return sizeof(float);
-    case GPUSERVE_DTYPE_BFLOAT16:
-        return isa->gemm_bf16 ? sizeof(float) : 0;
     default:
         return 0;
     }
+}
+
+uint32_t gsv_cpu_widened(const struct gsv_cpu_isa *isa)
+{
+    const uint32_t f16 = 1u << GPUSERVE_DTYPE_FLOAT16, bf16 = 1u << GPUSERVE_DTYPE_BFLOAT16;
+
+    return isa->gemm_bf16 ? f16 : f16 | bf16;
+}
+
+static gpuserve_status check_source(const struct gpuserve_linear_source *source,
+                                    gpuserve_error *error)
+{
+    const size_t k = (size_t)source->k, count = (size_t)source->n * k;
+
+    if (gsv_cpu_activation_size(source->dtype) == 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "dtype is %u; the CPU backend supports float32, float16, bfloat16 and int8",
+                        (unsigned)source->dtype);
+    if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > MAX_INT8_K)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "an int8 product over %d inputs is not supported, the limit is %d",
+                        (int)source->k, MAX_INT8_K);
+    for (size_t i = 0; source->dtype == GPUSERVE_DTYPE_FLOAT16 && i < count; i++)
+        if (!(fabsf(source->weight[i]) <= MAX_FLOAT16))
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "the weight of output %zu and input %zu is %g; the largest float16 "
+                            "is %.0f: load the model in bfloat16 or float32",
+                            i / k, i % k, (double)source->weight[i], (double)MAX_FLOAT16);
+    return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
@@ -151,18 +224,12 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       const struct gpuserve_linear_source *source,
                                       gpuserve_error *error)
 {
+    const gpuserve_status st = check_source(source, error);
     struct gpuserve_linear *made;
 
     *linear = NULL;
-    if (gsv_cpu_activation_size(device->isa, source->dtype) == 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "dtype is %u; this processor (%s) supports float32%s and int8",
-                        (unsigned)source->dtype, device->isa->name,
-                        device->isa->gemm_bf16 ? ", bfloat16" : "");
-    if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > MAX_INT8_K)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "an int8 product over %d inputs is not supported, the limit is %d",
-                        (int)source->k, MAX_INT8_K);
+    if (st != GPUSERVE_OK)
+        return st;
     made = gsv_alloc_array(1, sizeof(*made));
     if (!made)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a linear");
@@ -170,7 +237,7 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
     made->k = source->k;
     made->dtype = source->dtype;
     set_addresses(made, memory);
-    pack(made, source, (size_t)device->isa->panel);
+    pack(device, made, source);
     *linear = made;
     return GPUSERVE_OK;
 }

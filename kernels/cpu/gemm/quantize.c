@@ -80,6 +80,12 @@ GSV_INLINE void store_bytes(uint8_t *out, vf v)
 {
 #if defined(__AVX512F__)
     _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
+#elif defined(__AVX2__)
+    const __m256i whole = _mm256_cvtps_epi32((__m256)v);
+    const __m128i words =
+        _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+
+    _mm_storel_epi64((__m128i *)(void *)out, _mm_packus_epi16(words, words));
 #else
     const vf magic = vf_set(12582912.0f); /* adding it rounds to an integer, ties to even */
     const vi whole = (vi)(v + magic) - (vi)magic;
@@ -89,10 +95,42 @@ GSV_INLINE void store_bytes(uint8_t *out, vf v)
 #endif
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/* STREAMS vectors at once, with a quarter of the shuffles. */
+GSV_INLINE void store_vectors(uint8_t *out, const vf v[STREAMS])
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* undoes the two packs */
+    const __m256i first =
+        _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)v[0]), _mm256_cvtps_epi32((__m256)v[1]));
+    const __m256i second =
+        _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)v[2]), _mm256_cvtps_epi32((__m256)v[3]));
+
+    _mm256_storeu_si256((__m256i *)(void *)out,
+                        _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order));
+}
+#else
+GSV_INLINE void store_vectors(uint8_t *out, const vf v[STREAMS])
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < STREAMS; i++)
+        store_bytes(out + i * GSV_VL, v[i]);
+}
+#endif
+
 static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *out, float min,
                          float inverse)
 {
-    for (int32_t i = 0; i < q->k; i += GSV_VL)
+    const int32_t whole = q->k / (STREAMS * GSV_VL) * (STREAMS * GSV_VL);
+
+    for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL) {
+        vf v[STREAMS];
+
+#pragma GCC unroll 4
+        for (int s = 0; s < STREAMS; s++)
+            v[s] = (scaled(q, x, i + s * GSV_VL, GSV_VL) - vf_set(min)) * vf_set(inverse);
+        store_vectors(out + i, v);
+    }
+    for (int32_t i = whole; i < q->k; i += GSV_VL)
         store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(min)) * vf_set(inverse));
 }
 

@@ -1,13 +1,14 @@
 /*
  * tile_order.h - the order in which the tiles of a float32 product are computed.
  *
- *   for each chunk of up to three tiles of rows
+ *   for each chunk of rows, up to GSV_CHUNK_TILES tiles
  *     for each panel
  *       for each tile, which prefetches its part of the next panel
  *
- * This order loads weights from memory at an even rate. With the rows in the outer loop, the first
- * tile would wait for the weights, and the others would leave memory idle. Packed int8 and bfloat16
- * do not gain: their weights stay in the caches.
+ * This order loads weights from memory at an even rate, once for all rows of a chunk. With the rows
+ * in the outer loop, the first tile would wait for the weights, and the others would leave memory
+ * idle. So a row more costs no more than a row, unless it begins a chunk. Packed int8 and bfloat16
+ * rows do not gain: their weights stay in the caches.
  */
 #ifndef GSV_CPU_TILE_ORDER_H
 #define GSV_CPU_TILE_ORDER_H
@@ -15,14 +16,12 @@
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"
 
-#include <stdbool.h>
-
 #define GSV_STEP_BYTES (4 * GSV_NR) /* packed weights for one k of each column */
-#define GSV_CHUNK_TILES 3
-/* With more rows memory is not the bottleneck, and low tiles run faster one after the other. */
-#define GSV_CHUNKED_ROWS (GSV_MR == 14 ? INT32_MAX : 8 * GSV_MR)
+#define GSV_CHUNK_TILES 8
+#define GSV_CHUNK_BYTES (384 << 10) /* rows of a chunk, which stay in the L2 cache */
 
-/* The tile prefetches `ahead` while it computes and advances it by ahead_step bytes per k. */
+/* The tile prefetches `ahead` while it computes and advances it by ahead_step bytes per step: one k
+ * of float32, two of 16-bit weights. */
 struct gsv_tile {
     int32_t row, rows, panel;
     const char *weight, *ahead;
@@ -49,10 +48,12 @@ GSV_INLINE void gsv_walk_chunk(const void *gemm, const struct gsv_span *span, co
 }
 
 GSV_INLINE void gsv_walk(const void *gemm, const struct gsv_span *span, const void *weight,
-                         size_t panel_bytes, gsv_tile_fn run)
+                         size_t panel_bytes, size_t row_bytes, gsv_tile_fn run)
 {
-    const bool chunked = span->row_end - span->row <= GSV_CHUNKED_ROWS;
-    const int32_t max = chunked ? GSV_CHUNK_TILES * GSV_MR : GSV_MR;
+    const size_t n_tiles = GSV_CHUNK_BYTES / (GSV_MR * row_bytes);
+    const int32_t max = GSV_MR * (n_tiles < 1                 ? 1
+                                  : n_tiles < GSV_CHUNK_TILES ? (int32_t)n_tiles
+                                                              : GSV_CHUNK_TILES);
     struct gsv_span chunk = *span;
 
     for (; chunk.row < span->row_end; chunk.row = chunk.row_end) {

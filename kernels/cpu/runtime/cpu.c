@@ -45,6 +45,7 @@ static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts 
     if (st != GPUSERVE_OK)
         return st;
     gsv_hostmem_facts(facts);
+    facts->widened = gsv_cpu_widened(gsv_cpu_choose_isa());
     snprintf(facts->isa, sizeof(facts->isa), "%s", gsv_cpu_choose_isa()->name);
     return GPUSERVE_OK;
 }
@@ -62,14 +63,6 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
     (*device)->isa = gsv_cpu_choose_isa();
     return GPUSERVE_OK;
-}
-
-/* Queries CPUID for bfloat16 only: this runs often while a model is opened, and CPUID is slow in a
- * virtual machine. */
-static size_t activation_size(uint32_t dtype)
-{
-    return gsv_cpu_activation_size(dtype == GPUSERVE_DTYPE_BFLOAT16 ? gsv_cpu_choose_isa() : NULL,
-                                   dtype);
 }
 
 static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,
@@ -93,7 +86,7 @@ static const struct gpuserve_backend backend = {
     .device_open = device_open,
     .device_close = gsv_hostmem_device_close,
     .device_check = gsv_hostmem_device_check,
-    .activation_size = activation_size,
+    .activation_size = gsv_cpu_activation_size,
     .linear_bytes = gsv_cpu_linear_bytes,
     .stream_bytes = gsv_cpu_stream_bytes,
     .memory_alloc = gsv_hostmem_alloc,
@@ -101,6 +94,7 @@ static const struct gpuserve_backend backend = {
     .memory_write = gsv_hostmem_write,
     .memory_read = gsv_hostmem_read,
     .memory_write_floats = gsv_hostmem_memory_write_floats,
+    .int8_scales = gsv_cpu_int8_scales,
     .linear_create = gsv_cpu_linear_create,
     .linear_destroy = gsv_cpu_linear_destroy,
     .linear_move = gsv_cpu_linear_move,

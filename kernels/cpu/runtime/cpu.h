@@ -20,11 +20,12 @@ struct gpuserve_device {
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    void *weight; /* float, uint16_t (bfloat16) or int8_t */
+    void *weight; /* float, uint16_t (bfloat16, float16) or int8_t */
     float *bias;  /* [n up], zeros without a bias */
     float *scale; /* INT8 only, like the next two */
     float *column_sum;
     float *input_scale; /* [k] or NULL */
+    bool in_quads;      /* the integers fit s8_quads.h */
 };
 
 struct gpuserve_stream {
@@ -62,8 +63,10 @@ static inline uint16_t gsv_bf16_of(float x)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* pack.c; `isa` is used for bfloat16 only */
-size_t gsv_cpu_activation_size(const struct gsv_cpu_isa *isa, uint32_t dtype);
+/* pack.c */
+size_t gsv_cpu_activation_size(uint32_t dtype);
+/* The dtypes whose weights are multiplied in float32, as in struct gpuserve_device_facts. */
+uint32_t gsv_cpu_widened(const struct gsv_cpu_isa *isa);
 int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* k rounded up as in the packed weights */
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
@@ -72,6 +75,10 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       gpuserve_error *error);
 void gsv_cpu_linear_destroy(struct gpuserve_linear **linear);
 void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void *to);
+
+/* scales.c */
+void gsv_cpu_int8_scales(struct gpuserve_device *device,
+                         const struct gpuserve_linear_source *source, float *scales);
 
 /* linear.c */
 gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);

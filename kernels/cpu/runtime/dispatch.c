@@ -24,9 +24,17 @@ extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_vnni;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_bf16;
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx512_amx;
 
+/* CPUID leaf 1, ECX bit 29. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 /* Older compilers have no name for AVX-VNNI: CPUID leaf 7, subleaf 1, EAX bit 4. */

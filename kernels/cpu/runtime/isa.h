@@ -10,6 +10,7 @@
  *   float32    [k][panel]
  *   int8       [k / 4][panel][4], k rounded up to 4: four k of a column are adjacent
  *   bfloat16   [k / 2][panel][2], k rounded up to 2
+ *   float16    [k][panel]
  *
  * Columns past n are zero.
  */
@@ -17,6 +18,7 @@
 #define GSV_CPU_ISA_H
 
 #include <gpuserve/sys/backend.h>
+#include <stdbool.h>
 
 /* A multiple of every panel width, so that sizes are the same for all instruction sets. */
 #define GSV_COLUMN_STEP 32
@@ -51,6 +53,7 @@ struct gsv_gemm_s8 {
     const float *column_sum; /* [n rounded up]: sum of each column's integers */
     size_t in_ld;            /* k rounded up to 64 or more: rows are read up to there */
     int32_t k;               /* rounded up to 4 */
+    bool in_quads;           /* all weights fit s8_quads.h */
     struct gsv_finish finish;
 };
 
@@ -69,6 +72,16 @@ struct gsv_gemm_bf16 {
     const uint16_t *weight;
     size_t in_ld; /* k rounded up to GSV_BF16_STEP or more, with zeros behind k */
     int32_t k;    /* rounded up to 2 */
+    struct gsv_finish finish;
+};
+
+/* Float32 rows by weights in bfloat16 or float16. */
+struct gsv_gemm_half {
+    const float *in;
+    const uint16_t *weight;
+    size_t in_ld, panel_bytes;
+    int32_t k;
+    bool is_f16;
     struct gsv_finish finish;
 };
 
@@ -102,9 +115,11 @@ struct gsv_cpu_isa {
     const char *name;
     int32_t panel;     /* columns of a panel */
     int32_t tile_rows; /* maximum rows of a tile */
+    bool adds_quads;   /* int8 weights that fit s8_quads.h multiply faster */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+    void (*gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
     /* The next three are NULL if the processor has no bfloat16 products. */
     void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
     void (*round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);

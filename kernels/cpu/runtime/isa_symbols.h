@@ -15,6 +15,14 @@
 #define GSV_NAME_TEXT(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_TEXT(name)
 
+/* 1 where int8 products are fastest as sums of quads: see gemm/s8_quads.h. */
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && \
+    !defined(GSV_HAS_TILES)
+#define GSV_ADDS_QUADS 1
+#else
+#define GSV_ADDS_QUADS 0
+#endif
+
 /* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel) for each row r of the tile. Meanwhile the
  * tile prefetches ahead + i * ahead_step; prefetching past the end is harmless. */
 typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
@@ -24,6 +32,7 @@ extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
+void GSV_VARIANT(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
 #if defined(__AVX512BF16__) || defined(GSV_HAS_TILES)
 #define GSV_HAS_BF16 1
 void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);

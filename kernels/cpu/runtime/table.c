@@ -11,8 +11,10 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .name = GSV_NAME_OF(GSV_ISA_NAME),
     .panel = GSV_NR,
     .tile_rows = GSV_MR,
+    .adds_quads = GSV_ADDS_QUADS,
     .gemm_f32 = GSV_VARIANT(gsv_gemm_f32),
     .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
+    .gemm_half = GSV_VARIANT(gsv_gemm_half),
 #if defined(GSV_HAS_BF16)
     .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
     .round_bf16 = GSV_VARIANT(gsv_round_bf16),

@@ -250,12 +250,6 @@ GSV_INLINE void vf_transpose(vf rows[GSV_VL])
     }
 }
 
-/* A low tile is bound by memory: it prefetches its own weights at an even rate. */
-GSV_INLINE int gsv_is_low(int32_t rows)
-{
-    return rows <= GSV_MR / 2 + 1;
-}
-
 /* Row pointers of a tile: one base pointer for three rows, reached by scaled addressing, so that
  * the loop over k has arithmetic and loads only. With one register per row the compiler would run
  * out of registers. */

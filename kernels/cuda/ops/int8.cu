@@ -14,7 +14,7 @@
 namespace
 {
 
-const float MIN_WIDTH = 1e-30f; /* as in kernels/ref/linear.c */
+const float MIN_SCALE = 1e-32f; /* as in kernels/ref/linear.c */
 
 size_t k_up(int32_t k)
 {
@@ -60,17 +60,13 @@ struct image image_at(void *memory, int32_t n, int32_t k)
 void quantize_column(const struct image *to, const float *w, int32_t j, int32_t k)
 {
     int8_t *const values = to->values + static_cast<size_t>(j) * k_up(k);
-    float largest = 0.f;
+    const float inverse = to->scale[j] >= MIN_SCALE ? 1.f / to->scale[j] : 0.f;
     int32_t sum = 0;
 
-    for (int32_t i = 0; i < k; i++)
-        largest = fmaxf(largest, fabsf(w[i]));
-    const float inverse = largest >= MIN_WIDTH ? 127.f / largest : 0.f;
     for (int32_t i = 0; i < k; i++) {
-        values[i] = static_cast<int8_t>(lrintf(w[i] * inverse));
+        values[i] = static_cast<int8_t>(lrintf(fminf(fmaxf(w[i] * inverse, -127.f), 127.f)));
         sum += values[i];
     }
-    to->scale[j] = largest / 127.f;
     to->column_sum[j] = static_cast<float>(sum);
 }
 
@@ -208,6 +204,20 @@ void gsv_int8_aim(struct gsv_int8_stage *stage, const struct gpuserve_linear *re
     keep(stage, at, reader, out, rows);
 }
 
+void gsv_cuda_int8_scales(struct gpuserve_device *device,
+                          const struct gpuserve_linear_source *source, float *scales)
+{
+    (void)device;
+    for (int32_t j = 0; j < source->n; j++) {
+        const float *const w = source->weight + static_cast<size_t>(j) * source->k;
+        float largest = 0.f;
+
+        for (int32_t i = 0; i < source->k; i++)
+            largest = fmaxf(largest, fabsf(w[i]));
+        scales[j] = largest / 127.f;
+    }
+}
+
 gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memory,
                                      const struct gpuserve_linear_source *source,
                                      gpuserve_error *error)
@@ -228,6 +238,10 @@ gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memor
     if (!filled)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory while quantizing weights");
     here = image_at(filled, n, k);
+    if (source->scale)
+        memcpy(here.scale, source->scale, static_cast<size_t>(n) * sizeof(float));
+    else
+        gsv_cuda_int8_scales(linear->device, source, here.scale);
     for (int32_t j = 0; j < n; j++)
         quantize_column(&here, source->weight + static_cast<size_t>(j) * k, j, k);
     if (source->bias)

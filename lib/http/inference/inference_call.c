@@ -319,6 +319,7 @@ static void add_headers(struct gsv_exchange *exchange)
 
     gsv_add_header(exchange, "x-compute-type", result->device);
     gsv_add_header(exchange, "x-gpuserve-dtype", dtypes[dtype]);
+    gsv_add_header(exchange, "x-gpuserve-products-dtype", exchange->served->products_dtype);
     gsv_add_header(exchange, "x-gpuserve-space", result->fingerprint);
     add_number(exchange, "x-gpuserve-truncated", usage->n_truncated);
     add_number(exchange, "x-compute-characters", usage->n_characters);

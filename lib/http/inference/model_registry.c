@@ -87,6 +87,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     served->name = name;
     served->device = text_of(served->facts, "device");
     served->dtype = text_of(served->facts, "dtype");
+    served->products_dtype = text_of(served->facts, "products_dtype");
     served->space = gpuserve_model_fingerprint(model);
     served->dim = gpuserve_model_dim(model);
     served->max_tokens = gpuserve_model_max_tokens(model);

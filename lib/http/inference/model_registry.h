@@ -55,10 +55,10 @@ struct gsv_served {
     gpuserve_model_counts tried;      /* baseline counts from when it started to serve */
     struct gsv_batches tried_batches; /* baseline batch counts */
     gpuserve_model *model;
-    bool owned;                         /* opened by the server, which closes it */
-    const char *name;                   /* borrowed from the entry */
-    json_t *facts;                      /* model info: the JSON of gpuserve_model_info() */
-    const char *device, *dtype, *space; /* borrowed from facts and model */
+    bool owned;       /* opened by the server, which closes it */
+    const char *name; /* borrowed from the entry */
+    json_t *facts;    /* model info: the JSON of gpuserve_model_info() */
+    const char *device, *dtype, *products_dtype, *space; /* borrowed from facts and model */
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
     bool can_embed, is_reranker;

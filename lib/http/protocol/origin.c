@@ -231,7 +231,8 @@ bool gsv_cors_begin(struct gsv_exchange *exchange)
         !gsv_header(exchange, "Access-Control-Request-Method")) {
         gsv_add_header(exchange, "Access-Control-Expose-Headers",
                        "*, x-request-id, Retry-After, retry-after-ms, x-gpuserve-space, "
-                       "x-gpuserve-dtype, x-compute-type, x-compute-tokens, x-total-time");
+                       "x-gpuserve-dtype, x-gpuserve-products-dtype, x-compute-type, "
+                       "x-compute-tokens, x-total-time");
         return false;
     }
     headers = gsv_header(exchange, "Access-Control-Request-Headers");

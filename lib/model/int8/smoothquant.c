@@ -282,9 +282,12 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, int32_t s
         return st;
     balance(s, s->reader->floats, (size_t)item->n, (size_t)item->k);
     squares = set_squares(s, (size_t)item->k);
-    gsv_round_weights(s->reader->floats, (size_t)item->n, &squares, s->scratch, s->n_threads);
     source.dtype = GPUSERVE_DTYPE_INT8;
     source.input_scale = s->range;
+    source.scale = s->chunk; /* free again; an output is a column of some activation */
+    net->backend->int8_scales(net->device, &source, s->chunk);
+    gsv_round_weights(s->reader->floats, source.scale, (size_t)item->n, &squares, s->scratch,
+                      s->n_threads);
     st = net->backend->linear_create(net->device, &net->linears[index], net->addresses[index],
                                      &source, error);
     if (st == GPUSERVE_OK && !is_last)

@@ -26,18 +26,19 @@ enum { ROWS = 16, PASSES = 2 };
 typedef float row_floats __attribute__((vector_size(ROWS * sizeof(float)), aligned(sizeof(float))));
 
 #define LEVELS 127.0f
-#define MIN_LARGEST 1e-30f /* as in kernels/ref/linear.c: LEVELS / largest stays finite */
+#define MIN_SCALE 1e-32f /* as in kernels/ref/linear.c: 1 / scale stays finite */
 
 struct rounded_rows {
     row_floats *moved;  /* [n] sum over j of change_j * u_j */
     row_floats *values; /* [k] weights in steps of the row's scale */
     row_floats *change; /* [k] rounded value - value */
-    float step[ROWS];
+    const float *scale; /* [rows] of the block */
 };
 
 /* The threads take the next block of rows from a counter. */
 struct rounding {
     float *weight;
+    const float *scale;
     size_t rows;
     const struct gsv_input_squares *input;
     atomic_size_t next;
@@ -67,12 +68,8 @@ size_t gsv_rounding_floats(size_t k, size_t n, int32_t n_threads)
 
 static void load_row(struct rounded_rows *b, size_t row, const float *weight, size_t k)
 {
-    float largest = 0.0f, inverse;
+    const float inverse = b->scale[row] >= MIN_SCALE ? 1.0f / b->scale[row] : 0.0f;
 
-    for (size_t j = 0; j < k; j++)
-        largest = fabsf(weight[j]) > largest ? fabsf(weight[j]) : largest;
-    b->step[row] = largest / LEVELS;
-    inverse = largest >= MIN_LARGEST ? LEVELS / largest : 0.0f;
     for (size_t j = 0; j < k; j++)
         b->values[j][row] = weight[j] * inverse;
 }
@@ -80,12 +77,12 @@ static void load_row(struct rounded_rows *b, size_t row, const float *weight, si
 static void store_row(const struct rounded_rows *b, size_t row, float *weight, size_t k)
 {
     for (size_t j = 0; j < k; j++)
-        weight[j] = (b->values[j][row] + b->change[j][row]) * b->step[row];
+        weight[j] = (b->values[j][row] + b->change[j][row]) * b->scale[row];
 }
 
 /* The change that rounds `value`. `slope` is half the derivative of e H e^T by this weight's error
- * where that is 0, and `square` the element of H's diagonal. The largest weight stays as it is,
- * since it defines the scale. */
+ * where that is 0, and `square` the element of H's diagonal. A weight at the end of the range stays
+ * there. */
 static inline float choose(float value, float slope, float square)
 {
     const float down = floorf(value) - value;
@@ -119,7 +116,8 @@ static void round_block(const struct rounding *rounding, size_t row, float *scra
     const struct gsv_input_squares *input = rounding->input;
     const size_t k = input->k, left = rounding->rows - row, n = left < ROWS ? left : ROWS;
     float *weight = rounding->weight + row * k;
-    struct rounded_rows b = { .moved = (row_floats *)(void *)scratch };
+    struct rounded_rows b = { .moved = (row_floats *)(void *)scratch,
+                              .scale = rounding->scale + row };
 
     b.values = b.moved + input->n;
     b.change = b.values + k;
@@ -145,10 +143,10 @@ static void *work(void *argument)
 }
 
 /* If a thread cannot be created, the others do its blocks. */
-void gsv_round_weights(float *weight, size_t rows, const struct gsv_input_squares *input,
-                       float *scratch, int32_t n_threads)
+void gsv_round_weights(float *weight, const float *scale, size_t rows,
+                       const struct gsv_input_squares *input, float *scratch, int32_t n_threads)
 {
-    struct rounding rounding = { .weight = weight, .rows = rows, .input = input };
+    struct rounding rounding = { .weight = weight, .scale = scale, .rows = rows, .input = input };
     struct worker workers[GSV_MAX_ROUNDING_THREADS];
     pthread_t threads[GSV_MAX_ROUNDING_THREADS];
     const int32_t max = limited(n_threads) - 1;

@@ -49,6 +49,7 @@ static const struct {
     SLOT(memory_write),
     SLOT(memory_read),
     SLOT(memory_write_floats),
+    SLOT(int8_scales),
     SLOT(linear_create),
     SLOT(linear_destroy),
     SLOT(linear_move),

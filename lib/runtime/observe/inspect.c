@@ -240,6 +240,14 @@ static json_t *replicas_of(const struct gsv_model *model)
     return array;
 }
 
+/* The dtype in which the model's products multiply: not that of the weights if the device converts
+ * them first. */
+static uint32_t products_dtype(const struct gsv_plan *plan)
+{
+    return plan->device.facts.widened >> plan->dtype & 1 ? (uint32_t)GPUSERVE_DTYPE_FLOAT32
+                                                         : plan->dtype;
+}
+
 static struct gsv_json describe_open(const struct gsv_model *model)
 {
     char selector[64];
@@ -253,6 +261,7 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     gsv_json_add_string(&json, "device_isa", model->plan.device.facts.isa);
     gsv_json_add_string(&json, "device_reason", model->plan.device.reason);
     gsv_json_add_string(&json, "dtype", gsv_dtype_name(model->plan.dtype));
+    gsv_json_add_string(&json, "products_dtype", gsv_dtype_name(products_dtype(&model->plan)));
     if (model->int8.is_measured)
         gsv_json_add_object(&json, "int8", int8_of(&model->int8));
     gsv_json_add_number(&json, "threads", model->plan.n_workers);

@@ -106,6 +106,14 @@ static gpuserve_status memory_write_floats(struct gpuserve_device *device, void 
     return d->profiler->inner->memory_write_floats(d->inner, to, from, count, dtype, error);
 }
 
+static void int8_scales(struct gpuserve_device *device, const struct gpuserve_linear_source *source,
+                        float *scales)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    d->profiler->inner->int8_scales(d->inner, source, scales);
+}
+
 static gpuserve_status linear_create(struct gpuserve_device *device,
                                      struct gpuserve_linear **linear, void *memory,
                                      const struct gpuserve_linear_source *source,
@@ -395,7 +403,7 @@ static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_l
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 40 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 41 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -417,6 +425,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->memory_write = memory_write;
     table->memory_read = memory_read;
     table->memory_write_floats = memory_write_floats;
+    table->int8_scales = int8_scales;
     table->linear_create = linear_create;
     table->stream_create = stream_create;
     table->stream_destroy = stream_destroy;

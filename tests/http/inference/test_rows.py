@@ -237,8 +237,8 @@ class Rows(Asking):
             for name in ("x-compute-time", "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time",
                          "x-compute-characters", "x-compute-tokens", "x-gpuserve-truncated"):
                 self.assertGreaterEqual(int(reply.headers[name]), 0, (path, name))
-            self.assertEqual((reply.headers["x-compute-type"], reply.headers["x-gpuserve-dtype"]),
-                             ("cpu", "float32"), path)
+            self.assertEqual((reply.headers["x-compute-type"], reply.headers["x-gpuserve-dtype"],
+                              reply.headers["x-gpuserve-products-dtype"]), ("cpu", "float32", "float32"), path)
             space = reply.headers["x-gpuserve-space"]
             self.assertEqual(self.server.post(path, right, {"x-gpuserve-space": space}).status, 200)
             other = self.server.post(path, right, {"x-gpuserve-space": "0" * 32})

@@ -294,7 +294,7 @@ Test(context, an_options_max_tokens_is_kept_within_the_positions_and_changes_the
     options.max_tokens = 2;
     cr_expect_eq(gpuserve_model_open(&model, NULL, ".", &options, &error), GPUSERVE_E_INVALID);
     options.max_tokens = 0;
-    options.dtype = GPUSERVE_DTYPE_FLOAT16;
+    options.dtype = GPUSERVE_DTYPE_TF32;
     cr_expect_eq(gpuserve_model_open(&model, NULL, ".", &options, &error), GPUSERVE_E_UNSUPPORTED);
     cr_expect_null(model);
 }
