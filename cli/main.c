@@ -71,7 +71,8 @@ const struct cli_command cli_commands[] = {
       "measure the speed of a model on this machine",
       "W1-N is a single text of N tokens (latency). W2 is 2,000 texts of log-normal lengths, 40\n"
       "tokens on average and 256 at most; W3 is 32 texts of 256 tokens (throughput). With --input\n"
-      "the benchmark uses the texts of a file instead, up to 20,000.\n\n"
+      "the benchmark uses the texts of a file instead, up to 20,000.\n"
+      "--chain and --lstm repeat two experiments of docs/lessons.md; they need no model.\n\n"
       "  gpuserve bench MODEL --threads 2\n"
       "  gpuserve bench MODEL --dtype int8 --workload W1-8,W2 --json\n" },
     { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",

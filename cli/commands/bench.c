@@ -10,6 +10,7 @@
  * throughput is that of the median run. The result cache is off.
  */
 #include "cli/commands/bench_text.h"
+#include "cli/commands/lessons.h"
 #include "cli/io/output.h"
 #include "cli/io/input.h"
 #include "cli/model.h"
@@ -297,6 +298,14 @@ int cli_bench(const struct cli_args *args)
         cli_hint("--input sets the texts, otherwise bench generates them");
         return CLI_USAGE;
     }
+    if (args->operations && !args->chain)
+        return cli_usage("--operations belongs to --chain");
+    if (args->chain && args->lstm)
+        return cli_usage("--chain and --lstm are two benchmarks: give one of them");
+    if (args->chain)
+        return cli_bench_chain(args);
+    if (args->lstm)
+        return cli_bench_lstm(args);
     results = json_object();
     result = cli_model_open(&bench.model, args);
     if (result == CLI_OK) {

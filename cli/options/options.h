@@ -62,7 +62,8 @@ struct cli_args {
     const char *output;
     uint32_t format, json, quiet;
     /* bench */
-    const char *workload;
+    const char *workload, *operations;
+    uint32_t chain, lstm;
     double seconds;
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
