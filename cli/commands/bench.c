@@ -11,6 +11,7 @@
  */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/bench_tables.h"
+#include "cli/commands/lessons.h"
 #include "cli/io/output.h"
 #include "cli/io/input.h"
 #include "cli/model.h"
@@ -199,6 +200,14 @@ int cli_bench(const struct cli_args *args)
         cli_hint("--input sets the texts, otherwise bench generates them");
         return CLI_USAGE;
     }
+    if (args->operations && !args->chain)
+        return cli_usage("--operations belongs to --chain");
+    if (args->chain && args->lstm)
+        return cli_usage("--chain and --lstm are two benchmarks: give one of them");
+    if (args->chain)
+        return cli_bench_chain(args);
+    if (args->lstm)
+        return cli_bench_lstm(args);
     if (args->share || args->table)
         return run_tables(args);
     results = json_object();

@@ -69,9 +69,10 @@ struct cli_args {
     const char *output;
     uint32_t format, json, quiet;
     /* bench */
-    const char *workload, *plot;
+    const char *workload, *plot, *operations;
     double seconds, rate;
     uint32_t share, table; /* one of enum cli_table */
+    uint32_t chain, lstm;
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
     double c, tolerance, split, seed;

@@ -205,7 +205,8 @@ typedef enum gpuserve_chain_variant {
  *         bytes overflow size_t); GPUSERVE_E_NOMEM; GPUSERVE_E_DEVICE (close the handle)
  *
  * Every step is float32 arithmetic, within 4 ULP (units in the last place) of the exact function of
- * its input (sin, cos and GELU: or within 2e-7; sin and cos only while |x| is below 10^5).
+ * its input (sin, cos and GELU: or within 2e-7; sin and cos only while |x| is below 10^5). On a CPU
+ * it is within 2 ULP for every input.
  * Thread-safety: as gpuserve_matmul(). Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status

@@ -74,7 +74,9 @@ static struct gpuserve_backend make_table(void)
     table.chain = gsv_cuda_op_chain;
     table.lstm_layer_bytes = gsv_cuda_lstm_layer_bytes;
     table.lstm_layer_create = gsv_cuda_lstm_layer_create;
+    table.lstm_max_bytes = gsv_cuda_lstm_max_bytes;
     table.lstm_layer_destroy = gsv_cuda_lstm_layer_destroy;
+    table.lstm_layer_move = gsv_cuda_lstm_layer_move;
     table.lstm_bytes = gsv_cuda_op_lstm_bytes;
     table.lstm = gsv_cuda_op_lstm;
     return table;

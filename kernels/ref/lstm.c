@@ -27,17 +27,16 @@ static size_t direction_floats(const struct gpuserve_lstm_source *source)
            ((size_t)source->input_size + (size_t)source->hidden_size + 1);
 }
 
-gpuserve_status gsv_ref_lstm_layer_bytes(struct gpuserve_device *device,
-                                         const struct gpuserve_lstm_source *source, size_t *size,
+gpuserve_status gsv_ref_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
                                          gpuserve_error *error)
 {
-    (void)device;
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "dtype is %u; an LSTM on ref supports only float32",
                         (unsigned)source->dtype);
-    *size = (size_t)source->n_directions * direction_floats(source) * sizeof(float);
+    *size =
+        gsv_round_up((size_t)source->n_directions * direction_floats(source) * sizeof(float), 64);
     return GPUSERVE_OK;
 }
 
@@ -82,13 +81,35 @@ void gsv_ref_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
     *layer = NULL;
 }
 
+void gsv_ref_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from, void *to)
+{
+    for (int32_t d = 0; d < layer->directions; d++) {
+        layer->weight_ih[d] = gsv_moved(layer->weight_ih[d], from, to);
+        layer->weight_hh[d] = gsv_moved(layer->weight_hh[d], from, to);
+        layer->bias[d] = gsv_moved(layer->bias[d], from, to);
+    }
+}
+
+/* The four gates of one step, and the states h and c. */
+static size_t scratch_bytes(int32_t hidden)
+{
+    return 6 * (size_t)hidden * sizeof(double);
+}
+
+size_t gsv_ref_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                              int32_t n_sequences)
+{
+    (void)n_rows;
+    (void)n_sequences;
+    return scratch_bytes(source->hidden_size);
+}
+
 gpuserve_status gsv_ref_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
                                    size_t *size, gpuserve_error *error)
 {
     (void)device;
     (void)error;
-    /* The four gates of one step, and the states h and c. */
-    *size = 6 * (size_t)op->layer->hidden * sizeof(double);
+    *size = scratch_bytes(op->layer->hidden);
     if (op->variant == GPUSERVE_LSTM_AUTO)
         op->variant = GPUSERVE_LSTM_STEPS;
     return GPUSERVE_OK;

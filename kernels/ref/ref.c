@@ -127,7 +127,9 @@ static const struct gpuserve_backend backend = {
     .chain = gsv_ref_chain,
     .lstm_layer_bytes = gsv_ref_lstm_layer_bytes,
     .lstm_layer_create = gsv_ref_lstm_layer_create,
+    .lstm_max_bytes = gsv_ref_lstm_max_bytes,
     .lstm_layer_destroy = gsv_ref_lstm_layer_destroy,
+    .lstm_layer_move = gsv_ref_lstm_layer_move,
     .lstm_bytes = gsv_ref_lstm_bytes,
     .lstm = gsv_ref_lstm,
 };

@@ -82,6 +82,7 @@ struct gsv_spec_facts {
     size_t n_prompts;
     const char *const *adapters; /* [n_adapters]: names of LoRA adapters */
     size_t n_adapters;
+    const char *only_float32;   /* the part that computes in float32 alone, or NULL */
     const char *no_int8;        /* the part that does not compute in INT8, or NULL */
     char *const *routes;        /* [n_routes] names; a text takes the one with its prompt's name */
     int32_t n_routes;           /* 0: no Router module */
@@ -121,8 +122,13 @@ static inline void gsv_positions(const struct gsv_spec_facts *facts, const int32
 
 static inline bool gsv_computes_in(const struct gsv_spec_facts *facts, uint32_t dtype)
 {
+    if (facts->only_float32)
+        return dtype == GPUSERVE_DTYPE_FLOAT32;
     return dtype != GPUSERVE_DTYPE_INT8 || !facts->no_int8;
 }
+
+/* Fail because the model does not compute in a dtype; names the part that does not. */
+gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_error *error);
 
 struct gsv_spec;
 

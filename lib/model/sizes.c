@@ -10,12 +10,27 @@
 
 #include <string.h>
 
+/* The packed weights of a layer, counted at its first item. */
+static size_t recurrent_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                              const struct gsv_weight *item)
+{
+    const int32_t layer = gsv_recurrent_layer(spec, (size_t)(item - spec->items));
+    const struct gpuserve_lstm_source source = gsv_recurrent_source(&spec->config, layer);
+    size_t size = 0;
+
+    if (item->which == 0 && backend->lstm_layer_bytes(&source, &size, NULL) != GPUSERVE_OK)
+        return 0; /* float32 has a size on every backend */
+    return gsv_round_up(size, GSV_ITEM_ALIGNMENT);
+}
+
 size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                         const struct gsv_weight *item, uint32_t dtype)
 {
     const size_t elements = gsv_weight_elements(spec, item);
 
     switch (item->kind) {
+    case GSV_ITEM_RECURRENT:
+        return recurrent_bytes(spec, backend, item);
     case GSV_ITEM_TABLE:
     case GSV_ITEM_SUM_TABLE:
     case GSV_ITEM_MAPPED_TABLE:
@@ -105,6 +120,30 @@ static void add_rows(uint64_t *total, uint64_t *size_bytes, int32_t rows, int32_
     *total = align(gsv_add_bytes(*total, gsv_mul_bytes(n, size)));
 }
 
+/* The list of sequences, their last states, and the scratch memory of the largest layer. */
+static void add_recurrent(uint64_t *total, const struct gsv_spec *spec,
+                          const struct gpuserve_backend *backend,
+                          const struct gsv_exec_options *options, struct gsv_exec_layout *layout)
+{
+    const struct gsv_recurrent *recurrent = &spec->config.recurrent;
+    uint64_t bytes = 0;
+
+    add_rows(total, &layout->sequences, options->max_sequences, recurrent->n_layers > 0,
+             sizeof(struct gpuserve_lstm_sequence));
+    for (int i = 0; i < 2; i++)
+        add_rows(total, &layout->states[i], options->max_sequences,
+                 recurrent->directions * recurrent->units, sizeof(float));
+    for (int32_t i = 0; i < recurrent->n_layers; i++) {
+        const struct gpuserve_lstm_source source = gsv_recurrent_source(&spec->config, i);
+        const size_t size =
+            backend->lstm_max_bytes(&source, options->max_tokens, options->max_sequences);
+
+        bytes = size > bytes ? size : bytes;
+    }
+    layout->scratch = *total;
+    *total = align(gsv_add_bytes(*total, bytes));
+}
+
 bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                      const struct gsv_exec_options *options, struct gsv_exec_layout *layout)
 {
@@ -123,6 +162,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     if (kernel > 0)
         layout->wide_columns = larger(layout->wide_columns, 2 * config->hidden_size);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
+    if (config->recurrent.n_layers > 0)
+        layout->context_columns = larger(layout->context_columns, config->embedding_size);
     if (spec->facts.is_sparse)
         layout->context_columns =
             larger(layout->context_columns, spec->items[spec->first_decoder].k);
@@ -160,6 +201,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     add_rows(&total, &layout->neighbours, options->max_tokens, gsv_neighbours_per_token(config),
              sizeof(int32_t));
     add_rows(&total, &layout->narrow, options->max_tokens, config->bottleneck.width, size);
+    add_recurrent(&total, spec, backend, options, layout);
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

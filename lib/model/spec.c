@@ -39,6 +39,18 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
     return &spec->facts;
 }
 
+gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_error *error)
+{
+    if (facts->only_float32) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with %s layers computes in float32 only",
+                 facts->only_float32);
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32");
+    }
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
+             facts->no_int8);
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use bfloat16 or float32");
+}
+
 /* ---------------------------------------------------------------------------------------- files */
 
 static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *dir,
@@ -48,7 +60,9 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
 
     if (st == GPUSERVE_OK)
         st = gsv_static_detect(spec, dir, error);
-    if (st == GPUSERVE_OK && !spec->modules.is_static)
+    if (st == GPUSERVE_OK)
+        st = gsv_recurrent_read(spec, dir, error);
+    if (st == GPUSERVE_OK && !spec->modules.is_static && spec->config.recurrent.n_layers == 0)
         st = gsv_config_read(&spec->config, dir, spec->modules.transformer, error);
     if (st == GPUSERVE_OK)
         st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
@@ -86,7 +100,8 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->model_type = config->model_type;
     facts->vocab_size = config->vocab_size;
     facts->hidden_size = config->hidden_size;
-    facts->n_layers = config->n_layers;
+    facts->n_layers =
+        config->recurrent.n_layers > 0 ? config->recurrent.n_layers : config->n_layers;
     facts->n_heads = config->n_heads;
     facts->intermediate_size = config->intermediate_size;
     facts->max_positions = config->max_positions;
@@ -100,7 +115,10 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
-    facts->empty_id = config->n_layers == 0 ? config->vocab_size : 0;
+    facts->empty_id = config->recurrent.n_layers > 0 ? config->recurrent.empty_id
+                      : config->n_layers == 0        ? config->vocab_size
+                                                     : 0;
+    facts->only_float32 = config->recurrent.n_layers > 0 ? "LSTM" : NULL;
     facts->no_special = modules->is_static;
     facts->skips_unknown = modules->is_static && !modules->present;
     facts->prompts = modules->prompts;
@@ -349,7 +367,8 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
      * masked-LM head's norms 4, transform 1; layer weights 1; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
     const size_t around = 21 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
-                          (size_t)spec->config.convolution.kernel + 2;
+                          (size_t)spec->config.convolution.kernel + 2 +
+                          2 * (size_t)spec->config.recurrent.n_layers;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
     const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS +
                          GSV_FFN_ITEMS * (size_t)(spec->config.n_ffns - 1) + 4 * adapters +

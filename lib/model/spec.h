@@ -30,7 +30,9 @@ enum gsv_weight_kind {
     GSV_ITEM_POSITION_INDEX, /* their rows for all distances, int32; computed */
     GSV_ITEM_LINEAR,         /* a matrix product in the net's dtype */
     GSV_ITEM_LINEAR_PLAIN,   /* a product on token vectors outside the layers: never INT8 */
-    GSV_ITEM_LINEAR_EXACT    /* a product on pooled vectors: always float32 */
+    GSV_ITEM_LINEAR_EXACT,   /* a product on pooled vectors: always float32 */
+    GSV_ITEM_RECURRENT /* one direction of a layer of an LSTM, float32; the first item of a layer
+                          holds the packed weights of all its directions */
 };
 
 struct gsv_weight {
@@ -52,13 +54,14 @@ struct gsv_weight {
     int32_t n_columns;  /* LINEAR_PLAIN: columns of weight[0], if fewer than k; the others are those
                            of weight[1], a tensor [k - n_columns, ...], from column `first` on */
     int32_t first;
-    int32_t which;               /* ROTARY: index into gsv_config.rotary */
+    int32_t which; /* ROTARY: index into gsv_config.rotary; RECURRENT: the direction */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
                                     row. SUM_TABLE: scale * [1] [2] is added. POSITIONS: vectors,
                                     projection, gamma. MAPPED_TABLE: vectors, their indices (count
-                                    0: the rows themselves), and factors (count 0: 1) */
-    struct gsv_tensor
-        bias[3]; /* each [rows]; count 0: zeros. POSITIONS: -, of the projection, beta */
+                                    0: the rows themselves), and factors (count 0: 1). RECURRENT:
+                                   [n, k - units] of the input, [n, units] of the hidden states */
+    struct gsv_tensor bias[3];   /* each [rows]; count 0: zeros. POSITIONS: -, of the projection,
+                                    beta. RECURRENT: both are added */
 };
 
 /* A norm: indices of its items; -1: absent. */
@@ -142,6 +145,7 @@ struct gsv_spec {
     struct gsv_norm_items convolution_norm;
     struct gsv_norm_items embedding_norm, final_norm;
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
+    int32_t recurrent;        /* the first item of the LSTM's layers */
     int32_t mix; /* FLOATS of WeightedLayerPooling, or -1; the first is that of layer mix_first */
     int32_t mix_first;
     struct gsv_row_steps token_steps, pooled_steps;
@@ -229,6 +233,20 @@ gpuserve_status gsv_spec_find_answers(struct gsv_spec *spec, const struct gsv_di
 
 /* Fill items from the open files; implemented in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
+
+/* recurrent_map.c: an LSTM over word embeddings in place of the encoder. config.json says so by its
+ * model type, "recurrent"; for any other model gsv_recurrent_read() does nothing. */
+gpuserve_status gsv_recurrent_read(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                   gpuserve_error *error);
+gpuserve_status gsv_recurrent_collect(struct gsv_spec *spec, gpuserve_error *error);
+/* Describe layer `number` without weights: its sizes. */
+struct gpuserve_lstm_source gsv_recurrent_source(const struct gsv_config *config, int32_t number);
+
+/* The number of the layer of an item of kind RECURRENT. */
+static inline int32_t gsv_recurrent_layer(const struct gsv_spec *spec, size_t item)
+{
+    return ((int32_t)item - spec->recurrent) / spec->config.recurrent.directions;
+}
 
 /* static_table.c: a model without layers, whose configuration is the shape of its table. A
  * directory of model2vec without modules.json becomes one. */

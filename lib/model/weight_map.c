@@ -301,6 +301,8 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = gsv_static_collect(spec, error);
         return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
     }
+    if (spec->config.recurrent.n_layers > 0)
+        return gsv_recurrent_collect(spec, error);
     st = find_layout(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_check_adapters(spec, error);

@@ -55,8 +55,8 @@ gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *t, const char *name,
         status = gsv_trims_make(&t->trims, &t->vocab, name, error);
     if (status != GPUSERVE_OK)
         return status;
-    t->scans =
-        t->model.kind == GSV_WORDPIECE && t->normalizer.simple && t->pretokenizer.bert && !t->trims;
+    t->scans = (t->model.kind == GSV_WORDPIECE || t->model.kind == GSV_WORDLEVEL) &&
+               t->normalizer.simple && t->pretokenizer.bert && !t->trims;
     if (t->scans)
         gsv_bert_scan_prepare(t);
     return GPUSERVE_OK;

@@ -65,7 +65,7 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *tokenizer, cons
 
 /* The largest token id plus one. */
 int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *tokenizer);
-/* "WordPiece", "BPE", "Unigram" */
+/* "WordPiece", "WordLevel", "BPE", "Unigram" */
 const char *gsv_tokenizer_kind(const struct gsv_tokenizer *tokenizer);
 /* The number of special tokens added to a single text, or to a pair. */
 size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool pair);

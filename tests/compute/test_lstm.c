@@ -236,7 +236,7 @@ static void ask_oracle(struct problem *p)
         sequences[i] =
             (struct gpuserve_lstm_sequence){ p->cu_seqlens[i],
                                              p->cu_seqlens[i + 1] - p->cu_seqlens[i], i, 0 };
-    cr_assert_eq(ref->lstm_layer_bytes(NULL, &source, &size, NULL), GPUSERVE_OK);
+    cr_assert_eq(ref->lstm_layer_bytes(&source, &size, NULL), GPUSERVE_OK);
     memory = malloc(size);
     cr_assert_eq(ref->lstm_layer_create(NULL, &layer, memory, &source, NULL), GPUSERVE_OK);
     op.layer = layer;

@@ -196,6 +196,7 @@ static const struct scenario scenarios[] = {
     { "models/st-router-dense", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-weighted-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/model2vec-mapping", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "recurrent/keras-two-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
 Test(model_memory, each_allocation_may_fail_once)
@@ -325,6 +326,8 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
         check_sizes(test_data(name), GPUSERVE_DTYPE_FLOAT32); /* no int8 */
         check_sizes(test_data(name), GPUSERVE_DTYPE_BFLOAT16);
     }
+    check_sizes(test_data("recurrent/torch"), GPUSERVE_DTYPE_FLOAT32);
+    check_sizes(test_data("recurrent/keras-two-layers"), GPUSERVE_DTYPE_FLOAT32);
 }
 
 /* Activation size of a fake device. */

@@ -115,7 +115,10 @@ Test(tokenizer, what_is_not_known_is_refused_by_name)
 Test(tokenizer, models_of_other_kinds_are_refused)
 {
     static const char *const texts[][2] = {
-        { "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {}}}", "WordLevel" },
+        { "{\"model\": {\"type\": \"WordNone\", \"vocab\": {}}}", "WordNone" },
+        { "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {}}}", "\"unk_token\"" },
+        { "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"[UNK]\", \"vocab\": {\"a\": 0}}}",
+          "token \"[UNK]\" is not in the vocabulary" },
         { "{\"model\": {\"vocab\": {}}}", "type" },
         { "{}", "model" },
         { "{\"model\": {\"type\": \"WordPiece\", \"continuing_subword_prefix\": \"##\","

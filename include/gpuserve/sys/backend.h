@@ -513,17 +513,24 @@ struct gpuserve_backend {
     gpuserve_status (*chain)(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                              gpuserve_error *error);
 
-    /** Device memory that lstm_layer_create needs for the packed weights; GPUSERVE_E_UNSUPPORTED
-     *  names a dtype that the device lacks. The source's pointers are not read. */
-    gpuserve_status (*lstm_layer_bytes)(struct gpuserve_device *device,
-                                        const struct gpuserve_lstm_source *source, size_t *size,
+    /** Device memory that lstm_layer_create needs for the packed weights, a multiple of 64;
+     *  GPUSERVE_E_UNSUPPORTED names a dtype that the backend lacks. A pure function; the source's
+     *  pointers are not read. */
+    gpuserve_status (*lstm_layer_bytes)(const struct gpuserve_lstm_source *source, size_t *size,
                                         gpuserve_error *error);
+    /** An upper bound of lstm_bytes() with GPUSERVE_LSTM_AUTO for any run of at most n_rows rows and
+     *  n_sequences sequences; SIZE_MAX if it overflows. A pure function; the source's pointers are
+     *  not read. */
+    size_t (*lstm_max_bytes)(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                             int32_t n_sequences);
     /** `memory` is as for linear_create. */
     gpuserve_status (*lstm_layer_create)(struct gpuserve_device *device,
                                          struct gpuserve_lstm_layer **layer, void *memory,
                                          const struct gpuserve_lstm_source *source,
                                          gpuserve_error *error);
     void (*lstm_layer_destroy)(struct gpuserve_lstm_layer **layer);
+    /** As linear_move, for the memory of lstm_layer_create. */
+    void (*lstm_layer_move)(struct gpuserve_lstm_layer *layer, const void *from, void *to);
     /** Resolve GPUSERVE_LSTM_AUTO, and return the required scratch memory. Of the pointers only
      *  `layer` and `host_sequences` are read. */
     gpuserve_status (*lstm_bytes)(struct gpuserve_device *device, struct gpuserve_op_lstm *op,

@@ -1,27 +1,23 @@
 /*
  * lstm: one layer, computed with the products of linear.c.
  *
- *   fused   one product for the inputs of all steps; then per step one product for the hidden
- *           states of the sequences still running, and their gates
- *   steps   additionally one product per step for the inputs
+ *   fused   all steps of a group of sequences on one thread (lstm_rows.c). If the weights exceed
+ *           the cache of a core: one product for the inputs of all steps; then per step one product
+ *           over all threads for the hidden states of the sequences still running, and their gates
+ *   steps   per step one product for the inputs, one for the hidden states, and the gates: the
+ *           baseline
  *
  * The sequences are sorted by length, longest first. Those still running at a step are therefore
  * the first `active` rows of h and c, and no padding is computed. The summation order of each
  * output depends on its own row only: a sequence gives the same bits in any batch.
  */
-#include "kernels/cpu/runtime/cpu.h"
+#include "kernels/cpu/compute/lstm.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct gpuserve_lstm_layer {
-    int32_t input, hidden, directions;
-    struct gpuserve_linear *ih[2]; /* with the bias */
-    struct gpuserve_linear *hh[2];
-};
 
 /* -------------------------------------------------------------------------------------- weights */
 
@@ -35,11 +31,9 @@ static size_t hh_bytes(const struct gpuserve_lstm_source *source)
     return gsv_cpu_linear_bytes(4 * source->hidden_size, source->hidden_size, source->dtype);
 }
 
-gpuserve_status gsv_cpu_lstm_layer_bytes(struct gpuserve_device *device,
-                                         const struct gpuserve_lstm_source *source, size_t *size,
+gpuserve_status gsv_cpu_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
                                          gpuserve_error *error)
 {
-    (void)device;
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -108,13 +102,21 @@ void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
     *layer = NULL;
 }
 
+void gsv_cpu_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from, void *to)
+{
+    for (int32_t d = 0; d < layer->directions; d++) {
+        gsv_cpu_linear_move(layer->ih[d], from, to);
+        gsv_cpu_linear_move(layer->hh[d], from, to);
+    }
+}
+
 /* -------------------------------------------------------------------------------------- scratch */
 
 /* Offsets in floats. */
 struct cpu_lstm_plan {
-    size_t add; /* input products: [n_rows, directions, 4 hidden]; STEPS: one step, [n, 4 hidden] */
-    size_t sums; /* [n_sequences, 4 hidden] */
-    size_t h, c; /* [n_sequences, hidden] */
+    size_t add;  /* input products, see gsv_cpu_lstm_job; by groups for each direction */
+    size_t sums; /* [directions, n_sequences, 4 hidden]; STEPS: one direction, as the next two */
+    size_t h, c; /* [directions, n_sequences, hidden] */
     size_t in;   /* STEPS: [n_sequences, input] */
     size_t total;
 };
@@ -128,17 +130,29 @@ static bool take(struct cpu_lstm_plan *plan, size_t *at, size_t rows, size_t col
            gsv_add_size(plan->total, gsv_round_up(floats, 16), &plan->total);
 }
 
+static bool take_products(struct cpu_lstm_plan *plan, const struct gpuserve_op_lstm *op, bool steps)
+{
+    const struct gpuserve_lstm_layer *l = op->layer;
+    const size_t n = (size_t)op->n_sequences, gates = 4 * (size_t)l->hidden;
+    const size_t directions = (size_t)l->directions;
+
+    if (steps)
+        return take(plan, &plan->add, n, gates);
+    if (gsv_cpu_lstm_fits_rows(l))
+        return take(plan, &plan->add, directions * n * GSV_LSTM_CHUNK, gates);
+    return take(plan, &plan->add, (size_t)op->n_rows, directions * gates);
+}
+
 static bool make_plan(const struct gpuserve_op_lstm *op, struct cpu_lstm_plan *plan)
 {
     const struct gpuserve_lstm_layer *l = op->layer;
-    const size_t n = (size_t)op->n_sequences, hidden = (size_t)l->hidden;
     const bool steps = op->variant == GPUSERVE_LSTM_STEPS;
+    const size_t hidden = (size_t)l->hidden;
+    const size_t n = (size_t)op->n_sequences, rows = n * (steps ? 1 : (size_t)l->directions);
 
     memset(plan, 0, sizeof(*plan));
-    return take(plan, &plan->add, steps ? n : (size_t)op->n_rows,
-                4 * hidden * (steps ? 1 : (size_t)l->directions)) &&
-           take(plan, &plan->sums, n, 4 * hidden) && take(plan, &plan->h, n, hidden) &&
-           take(plan, &plan->c, n, hidden) &&
+    return take_products(plan, op, steps) && take(plan, &plan->sums, rows, 4 * hidden) &&
+           take(plan, &plan->h, rows, hidden) && take(plan, &plan->c, rows, hidden) &&
            take(plan, &plan->in, steps ? n : 0, (size_t)l->input);
 }
 
@@ -157,28 +171,24 @@ gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuser
     return GPUSERVE_OK;
 }
 
+size_t gsv_cpu_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                              int32_t n_sequences)
+{
+    const struct gpuserve_lstm_layer layer = { .input = source->input_size,
+                                               .hidden = source->hidden_size,
+                                               .directions = source->n_directions };
+    const struct gpuserve_op_lstm op = { .layer = &layer,
+                                         .n_rows = n_rows,
+                                         .n_sequences = n_sequences,
+                                         .variant = GPUSERVE_LSTM_FUSED };
+    struct cpu_lstm_plan plan;
+    size_t size;
+
+    return make_plan(&op, &plan) && gsv_mul_size(plan.total, sizeof(float), &size) ? size
+                                                                                   : SIZE_MAX;
+}
+
 /* ------------------------------------------------------------------------------------ computing */
-
-struct lstm_job {
-    const struct gpuserve_op_lstm *op;
-    const struct gsv_cpu_isa *isa;
-    int32_t direction;
-    int32_t step;
-    float *add, *sums, *h, *c, *in;
-};
-
-static bool by_steps(const struct lstm_job *job)
-{
-    return job->op->variant == GPUSERVE_LSTM_STEPS;
-}
-
-/* The input row of the i-th sequence at this step. */
-static size_t row_of(const struct lstm_job *job, int32_t i)
-{
-    const struct gpuserve_lstm_sequence *s = &job->op->sequences[i];
-
-    return (size_t)(s->first + (job->direction ? s->length - 1 - job->step : job->step));
-}
 
 static void multiply(struct gpuserve_stream *stream, const struct gpuserve_linear *weight,
                      const float *in, float *out, int32_t rows, int32_t out_ld)
@@ -198,34 +208,28 @@ static void multiply(struct gpuserve_stream *stream, const struct gpuserve_linea
 
 static void gates_of_rows(const void *job_, int32_t row, int32_t row_end)
 {
-    const struct lstm_job *job = job_;
+    const struct gsv_cpu_lstm_job *job = job_;
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t hidden = (size_t)l->hidden, directions = (size_t)l->directions;
     const size_t d = (size_t)job->direction;
 
     for (int32_t i = row; i < row_end; i++) {
-        const size_t r = row_of(job, i), at = (size_t)i * hidden;
-        const struct gsv_lstm_gates gates = {
-            .sums = job->sums + 4 * at,
-            .add = job->add + 4 * (by_steps(job) ? at : (r * directions + d) * hidden),
-            .c = job->c + at,
-            .h = job->h + at,
-            .out = job->op->out + (r * directions + d) * hidden,
-            .n = l->hidden,
-        };
+        const size_t r = gsv_cpu_lstm_row(job, i, job->step) * directions + d;
 
-        job->isa->lstm_gates(&gates);
+        gsv_cpu_lstm_gates(job, i, job->step,
+                           job->add + 4 * hidden * (job->by_steps ? (size_t)i : r));
     }
 }
 
-static void run_step(struct gpuserve_stream *stream, struct lstm_job *job, int32_t active)
+static void run_step(struct gpuserve_stream *stream, struct gsv_cpu_lstm_job *job, int32_t active)
 {
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t input = (size_t)l->input;
 
-    if (by_steps(job)) {
+    if (job->by_steps) {
         for (int32_t i = 0; i < active; i++)
-            memcpy(job->in + (size_t)i * input, job->op->in + row_of(job, i) * input,
+            memcpy(job->in + (size_t)i * input,
+                   job->op->in + gsv_cpu_lstm_row(job, i, job->step) * input,
                    input * sizeof(float));
         multiply(stream, l->ih[job->direction], job->in, job->add, active, 4 * l->hidden);
     }
@@ -233,9 +237,24 @@ static void run_step(struct gpuserve_stream *stream, struct lstm_job *job, int32
     gsv_cpu_run_rows(stream, gates_of_rows, job, active, 4 * l->hidden);
 }
 
+/* All steps of one direction, each over all threads. */
+static void run_steps(struct gpuserve_stream *stream, struct gsv_cpu_lstm_job *job)
+{
+    const struct gpuserve_op_lstm *op = job->op;
+    int32_t active = op->n_sequences;
+
+    for (job->step = 0;; job->step++) {
+        while (active > 0 && op->sequences[active - 1].length <= job->step)
+            active--;
+        if (active == 0)
+            return;
+        run_step(stream, job, active);
+    }
+}
+
 /* begin_states() and end_states() convert between states in the caller's order (`number`) and rows
  * in order of length. */
-static void begin_states(const struct lstm_job *job, float *to, const float *from)
+static void begin_states(const struct gsv_cpu_lstm_job *job, float *to, const float *from)
 {
     const size_t n = (size_t)job->op->n_sequences, hidden = (size_t)job->op->layer->hidden;
 
@@ -250,7 +269,7 @@ static void begin_states(const struct lstm_job *job, float *to, const float *fro
     }
 }
 
-static void end_states(const struct lstm_job *job, float *to, const float *from)
+static void end_states(const struct gsv_cpu_lstm_job *job, float *to, const float *from)
 {
     const size_t n = (size_t)job->op->n_sequences, hidden = (size_t)job->op->layer->hidden;
 
@@ -262,45 +281,71 @@ static void end_states(const struct lstm_job *job, float *to, const float *from)
     }
 }
 
-static void run_direction(struct gpuserve_stream *stream, struct lstm_job *job)
+/* The job of a direction. With STEPS both directions share the scratch memory. */
+static struct gsv_cpu_lstm_job make_job(const struct gpuserve_stream *stream,
+                                        const struct gpuserve_op_lstm *op, int32_t direction)
+{
+    const bool by_steps = op->variant == GPUSERVE_LSTM_STEPS;
+    const bool by_rows = !by_steps && gsv_cpu_lstm_fits_rows(op->layer);
+    const size_t states =
+        by_steps ? 0 : (size_t)direction * (size_t)op->n_sequences * (size_t)op->layer->hidden;
+    float *scratch = op->scratch;
+    struct cpu_lstm_plan plan;
+
+    (void)make_plan(op, &plan); /* checked when the scratch size was computed */
+    return (struct gsv_cpu_lstm_job){
+        .op = op,
+        .isa = stream->isa,
+        .direction = direction,
+        .by_steps = by_steps,
+        .add = scratch + plan.add + (by_rows ? 4 * GSV_LSTM_CHUNK * states : 0),
+        .sums = scratch + plan.sums + 4 * states,
+        .h = scratch + plan.h + states,
+        .c = scratch + plan.c + states,
+        .in = scratch + plan.in,
+    };
+}
+
+static void begin(struct gpuserve_stream *stream, const struct gsv_cpu_lstm_job *job, bool by_rows)
 {
     const struct gpuserve_op_lstm *op = job->op;
-    int32_t active = op->n_sequences;
+    const struct gpuserve_lstm_layer *l = op->layer;
 
-    if (!by_steps(job) && op->n_rows > 0)
-        multiply(stream, op->layer->ih[job->direction], op->in,
-                 job->add + 4 * (size_t)job->direction * (size_t)op->layer->hidden, op->n_rows,
-                 4 * op->layer->directions * op->layer->hidden);
+    if (!job->by_steps && !by_rows && op->n_rows > 0)
+        multiply(stream, l->ih[job->direction], op->in,
+                 job->add + 4 * (size_t)job->direction * (size_t)l->hidden, op->n_rows,
+                 4 * l->directions * l->hidden);
     begin_states(job, job->h, op->h_0);
     begin_states(job, job->c, op->c_0);
-    for (job->step = 0;; job->step++) {
-        while (active > 0 && op->sequences[active - 1].length <= job->step)
-            active--;
-        if (active == 0)
-            break;
-        run_step(stream, job, active);
-    }
-    end_states(job, op->h_n, job->h);
-    end_states(job, op->c_n, job->c);
+}
+
+static void end(const struct gsv_cpu_lstm_job *job)
+{
+    end_states(job, job->op->h_n, job->h);
+    end_states(job, job->op->c_n, job->c);
 }
 
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                              gpuserve_error *error)
 {
-    const double begin = gsv_cpu_now();
-    float *scratch = op->scratch;
-    struct lstm_job job = { .op = op, .isa = stream->isa };
-    struct cpu_lstm_plan plan;
+    const double start = gsv_cpu_now();
+    const int32_t directions = op->layer->directions;
+    const bool by_rows = op->variant != GPUSERVE_LSTM_STEPS && gsv_cpu_lstm_fits_rows(op->layer);
+    struct gsv_cpu_lstm_job jobs[2];
 
     (void)error;
-    (void)make_plan(op, &plan); /* checked when the scratch size was computed */
-    job.add = scratch + plan.add;
-    job.sums = scratch + plan.sums;
-    job.h = scratch + plan.h;
-    job.c = scratch + plan.c;
-    job.in = scratch + plan.in;
-    for (job.direction = 0; job.direction < op->layer->directions; job.direction++)
-        run_direction(stream, &job);
-    op->seconds = gsv_cpu_now() - begin;
+    for (int32_t d = 0; d < directions; d++) {
+        jobs[d] = make_job(stream, op, d);
+        begin(stream, &jobs[d], by_rows);
+        if (!by_rows) {
+            run_steps(stream, &jobs[d]);
+            end(&jobs[d]);
+        }
+    }
+    if (by_rows)
+        gsv_cpu_lstm_rows(stream, jobs);
+    for (int32_t d = 0; by_rows && d < directions; d++)
+        end(&jobs[d]);
+    op->seconds = gsv_cpu_now() - start;
     return GPUSERVE_OK;
 }

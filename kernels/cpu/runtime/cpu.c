@@ -119,7 +119,9 @@ static const struct gpuserve_backend backend = {
     .chain = gsv_cpu_chain,
     .lstm_layer_bytes = gsv_cpu_lstm_layer_bytes,
     .lstm_layer_create = gsv_cpu_lstm_layer_create,
+    .lstm_max_bytes = gsv_cpu_lstm_max_bytes,
     .lstm_layer_destroy = gsv_cpu_lstm_layer_destroy,
+    .lstm_layer_move = gsv_cpu_lstm_layer_move,
     .lstm_bytes = gsv_cpu_lstm_bytes,
     .lstm = gsv_cpu_lstm,
 };

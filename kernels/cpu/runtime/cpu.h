@@ -112,14 +112,16 @@ gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op
                               gpuserve_error *error);
 
 /* lstm.c */
-gpuserve_status gsv_cpu_lstm_layer_bytes(struct gpuserve_device *device,
-                                         const struct gpuserve_lstm_source *source, size_t *size,
+gpuserve_status gsv_cpu_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
                                          gpuserve_error *error);
+size_t gsv_cpu_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                              int32_t n_sequences);
 gpuserve_status gsv_cpu_lstm_layer_create(struct gpuserve_device *device,
                                           struct gpuserve_lstm_layer **layer, void *memory,
                                           const struct gpuserve_lstm_source *source,
                                           gpuserve_error *error);
 void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+void gsv_cpu_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from, void *to);
 gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
                                    size_t *size, gpuserve_error *error);
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,

@@ -97,13 +97,11 @@ gpuserve_status write_direction(struct gpuserve_device *device,
 
 } /* namespace */
 
-gpuserve_status gsv_cuda_lstm_layer_bytes(struct gpuserve_device *device,
-                                          const struct gpuserve_lstm_source *source, size_t *size,
+gpuserve_status gsv_cuda_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
                                           gpuserve_error *error)
 {
     const struct gpuserve_lstm_layer layer = shape_of(source);
 
-    (void)device;
     *size = 0;
     if (source->dtype != GPUSERVE_DTYPE_FLOAT32 && source->dtype != GPUSERVE_DTYPE_FLOAT16)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -147,10 +145,18 @@ void gsv_cuda_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
     *layer = NULL;
 }
 
+void gsv_cuda_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from, void *to)
+{
+    layer->weight = gsv_moved(layer->weight, from, to);
+    layer->bias = static_cast<const float *>(gsv_moved(layer->bias, from, to));
+}
+
 /* ------------------------------------------------------------------------------------- scratch */
 
 namespace
 {
+
+const int MAX_PROCESSORS = 4096; /* of any device */
 
 struct cuda_lstm_plan {
     struct gsv_lstm_plan division; /* FUSED */
@@ -247,6 +253,24 @@ gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gp
                         op->n_rows);
     *size = plan.total;
     return GPUSERVE_OK;
+}
+
+/* The number of thread groups of a plan is at most that of the multiprocessors. */
+size_t gsv_cuda_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                               int32_t n_sequences)
+{
+    const struct gpuserve_lstm_layer layer = shape_of(source);
+    struct gpuserve_op_lstm op = {};
+    struct cuda_lstm_plan steps = {}, fused = {};
+
+    op.layer = &layer;
+    op.n_rows = n_rows;
+    op.n_sequences = n_sequences;
+    fused.division.row_blocks = MAX_PROCESSORS;
+    fused.division.directions = 1;
+    if (!plan_steps(&op, &steps) || !plan_fused(&op, &fused))
+        return SIZE_MAX;
+    return steps.total > fused.total ? steps.total : fused.total;
 }
 
 /* ----------------------------------------------------------------------------------- computing */

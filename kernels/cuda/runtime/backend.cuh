@@ -284,14 +284,16 @@ gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,
                                          gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                    gpuserve_error *error);
-gpuserve_status gsv_cuda_lstm_layer_bytes(struct gpuserve_device *device,
-                                          const struct gpuserve_lstm_source *source, size_t *size,
+gpuserve_status gsv_cuda_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
                                           gpuserve_error *error);
+size_t gsv_cuda_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t n_rows,
+                               int32_t n_sequences);
 gpuserve_status gsv_cuda_lstm_layer_create(struct gpuserve_device *device,
                                            struct gpuserve_lstm_layer **layer, void *memory,
                                            const struct gpuserve_lstm_source *source,
                                            gpuserve_error *error);
 void gsv_cuda_lstm_layer_destroy(struct gpuserve_lstm_layer **layer);
+void gsv_cuda_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from, void *to);
 gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gpuserve_op_lstm *op,
                                        size_t *size, gpuserve_error *error);
 gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,

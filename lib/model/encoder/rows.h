@@ -20,6 +20,7 @@ struct gsv_exec {
     float *bounce;       /* host; rows that are cut or interleaved; NULL if none */
     int32_t *parts;      /* host, [2 * max_sequences]; NULL unless the model skips prompts */
     int32_t *neighbours; /* host, see neighbours.h; NULL if the model needs none */
+    struct gpuserve_lstm_sequence *sequences; /* host, [max_sequences] of an LSTM; else NULL */
     int32_t max_sequences, max_tokens;
 };
 

@@ -21,6 +21,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/encoder/neighbours.h"
+#include "lib/model/encoder/recurrent.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <math.h>
@@ -52,6 +53,10 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
         work->neighbours = gsv_alloc_array((size_t)neighbours * (size_t)options->max_tokens,
                                            sizeof(*work->neighbours));
         whole = whole && work->neighbours;
+    }
+    if (work->net->spec->config.recurrent.n_layers > 0) {
+        work->sequences = gsv_alloc_array((size_t)options->max_sequences, sizeof(*work->sequences));
+        whole = whole && work->sequences;
     }
     return whole ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }
@@ -129,6 +134,7 @@ void gsv_exec_free(struct gsv_exec **out)
     free(work->bounce);
     free(work->parts);
     free(work->neighbours);
+    free(work->sequences);
     free(work);
     *out = NULL;
 }
@@ -197,6 +203,11 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
 
 #define HIDDEN_GIVEN (UINT64_C(1) << 63) /* flag of a program without the encoder */
 
+static bool is_recurrent(const struct gsv_exec *work)
+{
+    return work->net->spec->config.recurrent.n_layers > 0;
+}
+
 /* Program number of a run: equal numbers issue equal operations on this gsv_exec, which a backend
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
@@ -210,7 +221,9 @@ static uint64_t program_of(const struct gsv_run *run)
 static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const gpuserve_status st =
-        gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
+        is_recurrent(rows->work)
+            ? GPUSERVE_OK
+            : gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
 
     if (st != GPUSERVE_OK)
         return st;
@@ -364,8 +377,12 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     if (st == GPUSERVE_OK && work->neighbours)
         st = gsv_write_neighbours(work->net, work->max_tokens, host, work->neighbours,
                                   work->memory + work->layout.neighbours, error);
+    if (st == GPUSERVE_OK && is_recurrent(work))
+        st = gsv_recurrent_encode(work, host, error);
     if (st == GPUSERVE_OK)
-        st = backend->batch_begin(work->stream, program_of(run), host, &batch, &replayed, error);
+        st = backend->batch_begin(work->stream,
+                                  program_of(run) | (is_recurrent(work) ? HIDDEN_GIVEN : 0), host,
+                                  &batch, &replayed, error);
     if (st != GPUSERVE_OK)
         return st;
     if (!replayed) {

@@ -5,6 +5,7 @@
  * `context`, the next one `wide`. Pooled rows alternate between the buffers of gsv_exec, one linear
  * at a time.
  */
+#include "lib/model/encoder/recurrent.h"
 #include "lib/model/encoder/rows.h"
 
 #define LAYER_NORM_EPS 1e-5f /* the default of torch.nn.LayerNorm, which the module uses */
@@ -93,7 +94,9 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
     for (int32_t i = 0; i < n_poolings && i * hidden < columns && st == GPUSERVE_OK; i++) {
         const int32_t left = columns - i * hidden;
         const bool in_parts = rows->skips && poolings[i] != GPUSERVE_POOL_CLS;
-        const struct gpuserve_op_pool op = {
+        const bool has_ends =
+            poolings[i] == GPUSERVE_POOL_LAST && net->spec->config.recurrent.directions == 2;
+        struct gpuserve_op_pool op = {
             .batch = in_parts ? &parts : rows->batch,
             .in = rows->tokens,
             .out = rows->data + (size_t)i * (size_t)hidden,
@@ -104,7 +107,8 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
             .normalize = normalize,
         };
 
-        st = net->backend->pool(rows->work->stream, &op);
+        st = has_ends ? gsv_recurrent_pool_ends(rows, &op)
+                      : net->backend->pool(rows->work->stream, &op);
     }
     gsv_begin_phase(net, GSV_PHASE_HEAD, -1);
     return st;

@@ -92,6 +92,17 @@ struct gsv_adapters {
     float scale; /* of the products */
 };
 
+/* Layers of an LSTM in place of the encoder. The gates are input, forget, cell and output. */
+struct gsv_recurrent {
+    int32_t n_layers;   /* 0: the model is another one */
+    int32_t units;      /* hidden states of one direction */
+    int32_t directions; /* 1 or 2 */
+    int32_t order[4];   /* the block of the file's rows that holds a gate */
+    bool is_keras;      /* the layout of Keras: transposed, one bias */
+    bool has_bias;
+    int32_t empty_id; /* the token of a text without words; 0: none */
+};
+
 struct gsv_config {
     const struct gsv_family *family;
     char *architecture;  /* owned */
@@ -135,6 +146,7 @@ struct gsv_config {
     struct gsv_convolution convolution;
     struct gsv_experts experts;
     struct gsv_adapters adapters;
+    struct gsv_recurrent recurrent;
     char **labels; /* owned; NULL if the file has no labels */
     size_t n_labels;
     int32_t score;     /* gpuserve_score; DEFAULT if the file does not specify it */

@@ -133,6 +133,13 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->is_trigram);
         digest_number(state, config->n_ffns);
     }
+    if (config->recurrent.n_layers > 0) {
+        digest_number(state, config->recurrent.directions);
+        digest_number(state, config->recurrent.is_keras);
+        digest_number(state, config->classifier_pooling);
+        for (int32_t i = 0; i < 4; i++)
+            digest_number(state, config->recurrent.order[i]);
+    }
     if (config->experts.n > 0) {
         digest_number(state, config->experts.n);
         digest_number(state, config->experts.top_k);

@@ -67,6 +67,8 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
 
         if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
             continue;
+        if (item->kind == GSV_ITEM_RECURRENT && item->which > 0)
+            continue; /* loaded with the first direction */
         for (size_t chunk = 0; chunk < chunks; chunk++)
             loader->jobs[loader->n_jobs++] = (struct weights_job){ i, chunk };
     }
@@ -192,6 +194,8 @@ static gpuserve_status do_job(struct loader *loader, struct gsv_reader *reader,
         return gsv_load_positions(loader->net, reader, job->item, error);
     case GSV_ITEM_FLOATS:
         return load_floats(loader, reader, job, error);
+    case GSV_ITEM_RECURRENT:
+        return gsv_load_recurrent(loader->net, reader, job->item, error);
     default:
         return load_linear(loader, reader, job, error);
     }
@@ -276,11 +280,11 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
                         "the %s backend does not support the requested dtype (%u)",
                         net->backend->name, net->dtype);
     if (!gsv_computes_in(&spec->facts, net->dtype))
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
-                        spec->facts.no_int8);
+        return gsv_fail_dtype(&spec->facts, error);
     net->addresses = gsv_alloc_array(spec->n_items, sizeof(*net->addresses));
     net->linears = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_linear *));
-    if (!net->addresses || !net->linears)
+    net->recurrent = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_lstm_layer *));
+    if (!net->addresses || !net->linears || !net->recurrent)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     st = net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
     if (st != GPUSERVE_OK)
@@ -374,9 +378,12 @@ void gsv_net_free(struct gsv_net **out)
         return;
     for (size_t i = 0; net->linears && i < net->spec->n_items; i++)
         net->backend->linear_destroy(&net->linears[i]);
+    for (size_t i = 0; net->recurrent && i < net->spec->n_items; i++)
+        net->backend->lstm_layer_destroy(&net->recurrent[i]);
     if (net->memory)
         net->backend->memory_free(net->device, net->memory);
     free(net->linears);
+    free(net->recurrent);
     free(net->addresses);
     free(net);
     *out = NULL;
@@ -421,6 +428,8 @@ static void move(struct gsv_net *net)
         net->addresses[i] = gsv_moved(net->addresses[i], net->offloaded_from, net->memory);
         if (net->linears[i])
             net->backend->linear_move(net->linears[i], net->offloaded_from, net->memory);
+        if (net->recurrent[i])
+            net->backend->lstm_layer_move(net->recurrent[i], net->offloaded_from, net->memory);
     }
     net->offloaded_from = NULL;
 }

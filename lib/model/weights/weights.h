@@ -19,7 +19,8 @@ struct gsv_net {
     char *offloaded_from; /* the former address: while offloaded, `addresses` still point there */
     size_t bytes;         /* size of `memory` */
     char **addresses;     /* [n_items] addresses within `memory` */
-    struct gpuserve_linear **linears; /* [n_items] NULL for items that are not linears */
+    struct gpuserve_linear **linears;       /* [n_items] NULL for items that are not linears */
+    struct gpuserve_lstm_layer **recurrent; /* [n_items] NULL but for the first item of a layer */
     uint64_t digest[2];
     struct gsv_int8_facts int8;
     struct gsv_phase_observer observer;
@@ -44,6 +45,10 @@ gpuserve_status gsv_load_positions(const struct gsv_net *net, struct gsv_reader 
 /* Compute and write a MAPPED_TABLE. Implemented in static_table.c. */
 gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_reader *reader,
                                       size_t item, gpuserve_error *error);
+
+/* Create the layer whose first item this is. Implemented in recurrent_weights.c. */
+gpuserve_status gsv_load_recurrent(struct gsv_net *net, struct gsv_reader *reader, size_t item,
+                                   gpuserve_error *error);
 
 /* INT8 with calibration: run the batch through the encoder stage by stage, and create each linear
  * with the measured range of its input. Implemented in smoothquant.c. */
@@ -91,6 +96,10 @@ struct gsv_exec_layout {
     uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
     uint64_t neighbours; /* int32, see neighbours.h */
     uint64_t narrow;     /* [max_tokens, width of the bottleneck] */
+    uint64_t
+        sequences; /* [max_sequences] struct gpuserve_lstm_sequence, of an LSTM; the next too */
+    uint64_t states[2]; /* [directions, max_sequences, units] floats */
+    uint64_t scratch;   /* of a layer */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

@@ -118,7 +118,7 @@ static gpuserve_status create_layer(gpuserve_lstm *lstm, int32_t number,
         &source, network->weights + (size_t)number * (size_t)lstm->n_directions, &biases, error);
 
     if (st == GPUSERVE_OK)
-        st = c->backend->lstm_layer_bytes(c->device, &source, &size, error);
+        st = c->backend->lstm_layer_bytes(&source, &size, error);
     if (st == GPUSERVE_OK)
         st = c->backend->memory_alloc(c->device, &layer->memory, size, error);
     if (st == GPUSERVE_OK)

@@ -74,7 +74,9 @@ static const struct {
     SLOT(chain),
     SLOT(lstm_layer_bytes),
     SLOT(lstm_layer_create),
+    SLOT(lstm_max_bytes),
     SLOT(lstm_layer_destroy),
+    SLOT(lstm_layer_move),
     SLOT(lstm_bytes),
     SLOT(lstm),
 };

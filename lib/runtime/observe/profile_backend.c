@@ -365,15 +365,6 @@ static gpuserve_status chain(struct gpuserve_stream *stream, struct gpuserve_op_
     return s->profiler->inner->chain(s->inner, op, error);
 }
 
-static gpuserve_status lstm_layer_bytes(struct gpuserve_device *device,
-                                        const struct gpuserve_lstm_source *source, size_t *size,
-                                        gpuserve_error *error)
-{
-    const struct wrapped_device *d = device_of(device);
-
-    return d->profiler->inner->lstm_layer_bytes(d->inner, source, size, error);
-}
-
 static gpuserve_status lstm_layer_create(struct gpuserve_device *device,
                                          struct gpuserve_lstm_layer **layer, void *memory,
                                          const struct gpuserve_lstm_source *source,
@@ -403,7 +394,7 @@ static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_l
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 41 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 43 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -417,7 +408,8 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     profiler->left_out_layer = -1;
     /* Copied unchanged, because they take no opened device and no stream: device_count,
      * device_facts, device_check, activation_size, linear_bytes, stream_bytes, linear_destroy,
-     * linear_move and lstm_layer_destroy. gsv_profiler_open() replaces device_open. */
+     * linear_move, lstm_layer_bytes, lstm_max_bytes, lstm_layer_destroy and lstm_layer_move.
+     * gsv_profiler_open() replaces device_open. */
     *table = *inner;
     table->device_close = device_close;
     table->memory_alloc = memory_alloc;
@@ -446,7 +438,6 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->matmul_bytes = matmul_bytes;
     table->matmul = matmul;
     table->chain = chain;
-    table->lstm_layer_bytes = lstm_layer_bytes;
     table->lstm_layer_create = lstm_layer_create;
     table->lstm_bytes = lstm_bytes;
     table->lstm = lstm;

@@ -338,7 +338,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
         return st;
     plan->dtype = options->dtype;
     if (plan->dtype == GPUSERVE_DTYPE_DEFAULT)
-        plan->dtype = plan->device.is_cpu ? GPUSERVE_DTYPE_FLOAT32 : GPUSERVE_DTYPE_FLOAT16;
+        plan->dtype = plan->device.is_cpu || plan->facts->only_float32 ? GPUSERVE_DTYPE_FLOAT32
+                                                                       : GPUSERVE_DTYPE_FLOAT16;
     plan->may_widen =
         options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
     plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
@@ -352,11 +353,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                  plan->device.facts.name, gsv_dtype_name(plan->dtype));
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float32 or int8");
     }
-    if (!gsv_computes_in(plan->facts, plan->dtype)) {
-        gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "a model with a %s does not compute in int8",
-                 plan->facts->no_int8);
-        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use bfloat16 or float32");
-    }
+    if (!gsv_computes_in(plan->facts, plan->dtype))
+        return gsv_fail_dtype(plan->facts, error);
     st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }

@@ -158,6 +158,9 @@ static void add_model(const struct digest *d, const struct gsv_token_model *m)
         add_number(d, (uint64_t)m->wordpiece.unknown);
         add_number(d, m->wordpiece.max_chars);
         break;
+    case GSV_WORDLEVEL:
+        add_number(d, (uint64_t)m->wordpiece.unknown);
+        break;
     case GSV_BPE:
         add_bpe(d, &m->bpe);
         break;

@@ -1,5 +1,6 @@
 /*
- * wordpiece_json.c - reads the "model" object of tokenizer.json if its type is WordPiece.
+ * wordpiece_json.c - reads the "model" object of tokenizer.json if its type is WordPiece or
+ * WordLevel.
  *
  * Reads the continuation prefix, the maximum word length in characters and the unknown token, which
  * must be in the vocabulary. The vocabulary must have been read.
@@ -56,4 +57,12 @@ gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv
     if (status == GPUSERVE_OK)
         status = find_unknown(model, vocab, &fields[GSV_MODEL_UNK], name, error);
     return status;
+}
+
+gpuserve_status gsv_wordlevel_read(struct gsv_wordpiece *model, const struct gsv_member *fields,
+                                   const struct gsv_vocab *vocab, const char *name,
+                                   gpuserve_error *error)
+{
+    model->max_chars = SIZE_MAX - 1; /* max_chars + 1 must not overflow */
+    return find_unknown(model, vocab, &fields[GSV_MODEL_UNK], name, error);
 }

@@ -1,5 +1,5 @@
 /*
- * token_model.c - detects the model type and dispatches to WordPiece, BPE or Unigram.
+ * token_model.c - detects the model type and dispatches to WordPiece, WordLevel, BPE or Unigram.
  */
 #include "lib/text/models/token_model.h"
 
@@ -9,7 +9,10 @@
 #include <string.h>
 
 static const char *const names[] = {
-    [GSV_WORDPIECE] = "WordPiece", [GSV_BPE] = "BPE", [GSV_UNIGRAM] = "Unigram"
+    [GSV_WORDPIECE] = "WordPiece",
+    [GSV_BPE] = "BPE",
+    [GSV_UNIGRAM] = "Unigram",
+    [GSV_WORDLEVEL] = "WordLevel",
 };
 
 static gpuserve_status check_type(struct gsv_token_model *model, const struct gsv_member *fields,
@@ -73,6 +76,11 @@ gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_v
         if (status == GPUSERVE_OK)
             status = gsv_wordpiece_read(&model->wordpiece, fields, vocab, name, error);
         break;
+    case GSV_WORDLEVEL:
+        status = gsv_vocab_read_json(vocab, fields[GSV_MODEL_VOCAB].value, name, error);
+        if (status == GPUSERVE_OK)
+            status = gsv_wordlevel_read(&model->wordpiece, fields, vocab, name, error);
+        break;
     case GSV_UNIGRAM:
         status = gsv_unigram_read(&model->unigram, fields, vocab, name, error);
         break;
@@ -94,6 +102,7 @@ gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struc
                         names[model->kind]);
     switch (model->kind) {
     case GSV_WORDPIECE:
+    case GSV_WORDLEVEL:
         model->max_chars = model->wordpiece.max_chars;
         return gsv_wordpiece_build(&model->wordpiece, vocab, name, error);
     case GSV_UNIGRAM:
@@ -120,9 +129,9 @@ const char *gsv_token_model_name(const struct gsv_token_model *model)
 
 int32_t gsv_token_model_unknown(const struct gsv_token_model *model)
 {
-    return model->kind == GSV_WORDPIECE ? model->wordpiece.unknown
-           : model->kind == GSV_BPE     ? model->bpe.unknown
-                                        : model->unigram.unknown;
+    return model->kind == GSV_BPE       ? model->bpe.unknown
+           : model->kind == GSV_UNIGRAM ? model->unigram.unknown
+                                        : model->wordpiece.unknown;
 }
 
 size_t gsv_token_model_bytes(const struct gsv_token_model *model)
@@ -141,6 +150,7 @@ size_t gsv_token_model_split(const struct gsv_token_model *model, const char *wo
 
     switch (model->kind) {
     case GSV_WORDPIECE:
+    case GSV_WORDLEVEL:
         return gsv_wordpiece_split(&model->wordpiece, word, size, n_chars, scratch->pieces,
                                    &scratch->steps);
     case GSV_UNIGRAM:

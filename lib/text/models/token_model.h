@@ -1,5 +1,5 @@
 /*
- * token_model.h - the "model" of a tokenizer: WordPiece, BPE or Unigram.
+ * token_model.h - the "model" of a tokenizer: WordPiece, WordLevel, BPE or Unigram.
  *
  * Splits one pre-tokenized word into subword tokens. A built model is immutable; the buffers are in
  * the caller's scratch.
@@ -14,7 +14,9 @@
 
 struct gsv_scratch;
 
-enum gsv_token_model_kind { GSV_WORDPIECE, GSV_BPE, GSV_UNIGRAM };
+/* WordLevel is a WordPiece model without continuation tokens and without a limit of characters: a
+ * word in the vocabulary is one token, any other word is unknown. */
+enum gsv_token_model_kind { GSV_WORDPIECE, GSV_BPE, GSV_UNIGRAM, GSV_WORDLEVEL };
 
 struct gsv_token_model {
     enum gsv_token_model_kind kind;

@@ -31,7 +31,7 @@ struct finding {
 static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m,
                        const struct gsv_vocab *vocab)
 {
-    const size_t prefix_size = strlen(m->prefix);
+    const size_t prefix_size = m->prefix ? strlen(m->prefix) : 0;
 
     for (size_t i = 0; i < vocab->n_model; i++) {
         const struct gsv_vocab_token *token = &vocab->tokens[i];
@@ -39,7 +39,7 @@ static bool add_tokens(struct gsv_trie_builder *b, const struct gsv_wordpiece *m
 
         if (token->size > 0 && !gsv_trie_add(b, FIRST, text, token->size, token->id))
             return false;
-        if (token->size > prefix_size && memcmp(text, m->prefix, prefix_size) == 0 &&
+        if (m->prefix && token->size > prefix_size && memcmp(text, m->prefix, prefix_size) == 0 &&
             !gsv_trie_add(b, CONTINUING, text + prefix_size, token->size - prefix_size, token->id))
             return false;
     }

@@ -33,11 +33,15 @@ struct gsv_wordpiece {
     uint32_t first, continuing; /* root slots: at the start of a word, and inside it */
     int32_t unknown;
     size_t max_chars;
-    char *prefix;
+    char *prefix; /* NULL: no tokens continue a word (WordLevel) */
 };
 
 /* Read the fields of "model"; the vocabulary must have been read. */
 gpuserve_status gsv_wordpiece_read(struct gsv_wordpiece *model, const struct gsv_member *fields,
+                                   const struct gsv_vocab *vocab, const char *name,
+                                   gpuserve_error *error);
+/* As gsv_wordpiece_read() for a model of type WordLevel, which has only "unk_token". */
+gpuserve_status gsv_wordlevel_read(struct gsv_wordpiece *model, const struct gsv_member *fields,
                                    const struct gsv_vocab *vocab, const char *name,
                                    gpuserve_error *error);
 /* Build the trie and the failure links; the fields unknown, max_chars and prefix must be set. */
