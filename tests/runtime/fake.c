@@ -311,6 +311,12 @@ void gsv_spec_free(struct gsv_spec **spec)
     *spec = NULL;
 }
 
+gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_error *error)
+{
+    (void)facts;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the type");
+}
+
 const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
 {
     return &spec->facts;
