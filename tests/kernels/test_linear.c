@@ -2,6 +2,7 @@
  * test_linear.c - the matrix product: every target against ref, in float32 and int8.
  */
 #include "kernels/cpu/runtime/cpu.h"
+#include "lib/base/float16.h"
 #include "tests/kernels/harness.h"
 
 #include <math.h>
@@ -192,7 +193,12 @@ static void round_to_16_bits(float *floats, size_t n, uint32_t dtype)
         uint32_t bits;
 
         if (dtype == GPUSERVE_DTYPE_FLOAT16) {
-            floats[i] = (float)(_Float16)floats[i];
+            const uint16_t half = gsv_f16_of(floats[i]);
+            const int exponent = half >> 10 & 31, fraction = half & 1023;
+            const float size = exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                        : ldexpf((float)fraction, -24);
+
+            floats[i] = half >> 15 ? -size : size;
             continue;
         }
         memcpy(&bits, &floats[i], sizeof(bits));

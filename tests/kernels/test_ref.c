@@ -22,6 +22,8 @@ static const float linear_gelu_tanh[] = { -1.10073246e-05f, -8.43964898e-11f, 5.
 static const float linear_relu[] = { 0.0f, 0.0f, 5.984375f, 1.1328125f, 0.0f, 2.6640625f };
 static const float linear_tanh[] = { -0.999675614f, -0.999987712f, 0.999987322f,
                                      0.811979641f,  -0.785125047f, 0.990340557f };
+/* The largest weight of each output is 127 steps, on every instruction set. */
+static const float w_scale[] = { 1.75f / 127, 1.875f / 127, 1.8125f / 127 };
 static const float linear_silu[] = { -0.0548741446f, -0.0148357389f, 5.96934546f,
                                      0.856811301f,   -0.27267076f,   2.49055864f };
 static const float x2[] = { 0.6875f,  -0.125f,  -1.1875f, -0.0625f, -0.5f,
@@ -72,7 +74,9 @@ static struct gpuserve_stream *small_stream(const struct target *t, uint32_t dty
 static void run_linear(const struct target *t, uint32_t dtype, int32_t activation, float *out)
 {
     struct gpuserve_stream *stream = small_stream(t, dtype);
-    struct test_linear linear = open_linear(t, dtype, 3, 5, w, b, NULL);
+    struct test_linear linear = dtype == GPUSERVE_DTYPE_INT8
+                                    ? open_scaled_linear(t, dtype, 3, 5, w, b, NULL, w_scale)
+                                    : open_linear(t, dtype, 3, 5, w, b, NULL);
     const struct gpuserve_op_linear op = { .weight = linear.linear,
                                            .in = x,
                                            .out = out,

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_TEXTS = 300, MAX_TOKENS = 128, MAX_VOCAB = 512 };
+enum { N_TEXTS = 300, MAX_TOKENS = 128, MAX_VOCAB = 4096 };
 
 #define BOUND 0.997
 
