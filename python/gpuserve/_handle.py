@@ -70,7 +70,7 @@ class Handle(Closing):
         self._dispatcher: Optional[Dispatcher] = None
         self._library = library()
         #: Ranges of int8 vectors by fingerprint, dimensions and normalization.
-        self._ranges: Dict[Any, Any] = {}
+        self._ranges: Dict[Any, Floats] = {}
         self._options = {name: value for name, value in options.items() if name != "progress"}
         #: The context: device, threads and budgets shared with other models.
         self.context = context or Context()

@@ -5,8 +5,8 @@
  * any probe is too low, more products are kept in higher precision (exponential, then binary
  * search). Errors of early layers grow in later ones, and the input of the second feed-forward
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
- * many. If that fails, other orders are tried. Kept products are bfloat16 where the processor
- * multiplies it, at half the time and memory of float32; if that does not suffice, float32.
+ * many. If that fails, other orders are tried. Kept products have bfloat16 weights, half the memory
+ * of float32; if that does not suffice, float32.
  *
  * Many probes are needed, since the errors of a few texts say little about others: with peaked
  * attention one text in a hundred loses ten times as much as most. The probes with the highest loss
@@ -150,11 +150,6 @@ static size_t product_bytes(const struct gsv_net *net, int32_t product, uint32_t
                             dtype);
 }
 
-static size_t exact_bytes(const struct mixer *m, int32_t product)
-{
-    return product_bytes(m->net, product, m->exact_dtype);
-}
-
 static size_t kept_bytes(const struct mixer *m, int32_t product)
 {
     return product_bytes(m->net, product, m->kept_dtype);
@@ -176,7 +171,8 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     net->int8.n_probes = m->host->n_sequences;
     net->int8.kept_dtype = m->exact_dtype;
     for (int32_t i = 0; i < net->int8.n_products; i++)
-        largest = exact_bytes(m, i) > largest ? exact_bytes(m, i) : largest;
+        if (product_bytes(net, i, m->exact_dtype) > largest)
+            largest = product_bytes(net, i, m->exact_dtype);
     st = alloc_host(m, error);
     if (st == GPUSERVE_OK)
         st = net->backend->memory_alloc(net->device, &memory, largest, error);
@@ -254,17 +250,6 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
 
 /* -------------------------------------------------------------------------------------- vectors */
 
-/* Convert a row of hidden states to floats. */
-static void widen_row(const struct mixer *m, const char *from, float *to)
-{
-    const size_t columns = (size_t)m->columns;
-
-    if (m->row_bytes == columns * sizeof(float))
-        memcpy(to, from, m->row_bytes);
-    else
-        gsv_floats_from_f16(to, from, columns);
-}
-
 /* Run the net and take the hidden state of each text's first token, for models that only
  * classify. */
 static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
@@ -301,9 +286,15 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const ch
                       : gsv_net_run(work, m->host, &run, error);
     if (!hidden)
         return first_tokens(m, work, vectors, error);
-    for (size_t t = 0; t < n_texts(m); t++)
-        widen_row(m, hidden + (size_t)m->host->cu_seqlens[t] * m->row_bytes,
-                  vectors + t * (size_t)m->columns);
+    for (size_t t = 0; t < n_texts(m); t++) {
+        const char *from = hidden + (size_t)m->host->cu_seqlens[t] * m->row_bytes;
+        float *to = vectors + t * (size_t)m->columns;
+
+        if (m->row_bytes == (size_t)m->columns * sizeof(float))
+            memcpy(to, from, m->row_bytes);
+        else
+            gsv_floats_from_f16(to, from, (size_t)m->columns);
+    }
     return GPUSERVE_OK;
 }
 
