@@ -57,7 +57,8 @@ class Random(Case):
     def test_it_is_served(self):
         for arguments, name in ((["--random", TINY], "random-bert-tiny-seed-1"), (["tiny=random:" + TINY], "tiny"),
                                 (["random:" + TINY], None)):
-            server = subprocess.Popen([PROGRAM, "serve", *arguments, "--port", "0"], env=environment(),
+            sandbox = ["--no-sandbox"] if INSTRUMENTED else []  # it refuses what a search for leaks needs
+            server = subprocess.Popen([PROGRAM, "serve", *arguments, "--port", "0", *sandbox], env=environment(),
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             try:
                 address = server.stdout.readline().strip()

@@ -103,8 +103,10 @@ GSV_INLINE vd vd_log(vd x)
     static const double c[] = { 0.3333333280160026, 0.20000172789124107, 0.14268301296840707,
                                 0.11798168895448055 };
     const vl root = vl_set(0x3FE6A09E667F3BCD); /* sqrt(1/2) */
-    const vl exponent = ((vl)x - root) >> 52;
-    const vd m = (vd)((vl)x - (exponent << 52));
+    /* Bits of negative numbers would overflow the subtractions. */
+    const vd near = vd_select((x > vd_set(0.0)) & (x < vd_set(__builtin_inf())), x, vd_set(1.0));
+    const vl exponent = ((vl)near - root) >> 52;
+    const vd m = (vd)((vl)near - (exponent << 52));
     const vd e = (vd)(exponent + (vl)vd_set(VD_MAGIC)) - vd_set(VD_MAGIC);
     const vd s = (m - vd_set(1.0)) / (m + vd_set(1.0)), square = s * s;
     const vd y = e * vd_set(0.69314718055994530942) +
