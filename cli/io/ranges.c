@@ -1,7 +1,7 @@
 /*
  * ranges.c - reads ranges of vectors from a .npy file, or computes them.
  *
- * Of the .npy format (NEP 1) versions 1 to 3 with '<f4', C order and the shape (2, dim) are read.
+ * Accepts .npy files (NEP 1) of versions 1 to 3: dtype '<f4', C order, shape (2, dim).
  */
 #include "cli/io/ranges.h"
 

@@ -43,7 +43,7 @@ struct pull_list {
     bool is_gguf; /* files[0] is a GGUF file, and the whole model */
 };
 
-/* What the caller asks for. */
+/* Download request: model, file and filters. */
 struct pull_request {
     const char *name; /* of the model, also for messages */
     const char *file; /* the GGUF file to download; NULL: the model */

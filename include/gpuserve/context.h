@@ -146,7 +146,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_metrics(gpuserve
                                                                        size_t *size,
                                                                        gpuserve_error *error);
 
-/** What gpuserve_context_doctor() examines. Zero means the default in every field. */
+/** Options of gpuserve_context_doctor(). Zero means the default in every field. */
 typedef struct gpuserve_doctor_options {
     uint32_t    struct_size;
     uint32_t    reserved;

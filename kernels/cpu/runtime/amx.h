@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the processor and the operating system state. */
+/* AMX capabilities reported by CPUID, XGETBV and the operating system. */
 struct gsv_amx_facts {
     uint32_t features;     /* CPUID leaf 7, EDX */
     uint64_t enabled;      /* XCR0; 0 without XGETBV */

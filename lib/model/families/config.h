@@ -61,7 +61,7 @@ struct gsv_convolution {
     int32_t activation; /* gpuserve_activation */
 };
 
-/* What query and key of a bottleneck layer read. */
+/* Input of the query and key projections of a bottleneck layer (MobileBERT). */
 enum gsv_bottleneck_source {
     GSV_BOTTLENECK_HIDDEN, /* the layer's input, as the value */
     GSV_BOTTLENECK_SHARED, /* a projection of their own; the value reads the layer's input */
