@@ -1,7 +1,7 @@
 /*
  * load.c - one cold start: opens a model, embeds one text, reports the times.
  *
- *   load MODEL [DTYPE]    DTYPE is a number of gpuserve_dtype
+ *   load MODEL [DTYPE [MMAP]]    DTYPE is a number of gpuserve_dtype, MMAP 0 or 1
  *
  * Prints one JSON object: seconds until the model is open and until the first vector, the predicted
  * footprint, and the peak memory of the process. benchmarks/load.py runs it.
@@ -53,6 +53,7 @@ int main(int argc, char **argv)
         return 2;
     options.device = "cpu";
     options.dtype = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : GPUSERVE_DTYPE_DEFAULT;
+    options.use_mmap = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 0;
     if (gpuserve_context_create(&context, NULL, &error) != GPUSERVE_OK ||
         gpuserve_model_open(&model, context, argv[1], &options, &error) != GPUSERVE_OK)
         return fail(&error);

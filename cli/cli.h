@@ -62,6 +62,22 @@ void cli_signals_end_by_pending(void);
 void cli_partial_file(const char *path);
 void cli_remove_partial_file(void);
 
+/* --------------------------------------------------------------------- libraries loaded at run
+ * time */
+
+struct cli_symbol {
+    const char *name;
+    size_t offset; /* of the function pointer in the table */
+};
+
+/* Loads the first of `names`, which ends with NULL, that is installed; it stays loaded. NULL
+ * without a message: *why says what prevents the loading of the first one. Owned. */
+void *cli_library_open(const char *const *names, char **why);
+/* Fills a table of function pointers. CLI_FAILED after a message, in which `what` is the library.
+ */
+int cli_library_symbols(void *library, const char *what, const struct cli_symbol *symbols, size_t n,
+                        void *table);
+
 /* ------------------------------------------------------------------------------- small helpers */
 
 /* Monotonic clock, in seconds. */

@@ -23,9 +23,11 @@ const struct cli_command cli_commands[] = {
       "labels.\n"
       "The classifier is part of the model, or --head names one over its embeddings. For a text\n"
       "pair model (a reranker) the input is objects with `text` and `pair`. For a token\n"
-      "classification model the object has the `entities` of the text.\n\n"
+      "classification model the object has the `entities` of the text, and for a GLiNER model\n"
+      "those of --labels.\n\n"
       "  gpuserve classify MODEL --head sentiment.safetensors \"a fine film\"\n"
-      "  gpuserve classify MODEL --input reviews.csv --text-column review --top 3\n" },
+      "  gpuserve classify MODEL --input reviews.csv --text-column review --top 3\n"
+      "  gpuserve classify MODEL --labels person,city \"Ada was born in London\"\n" },
     { "similarity", cli_similarity, true, "similarity MODEL [OPTION...] [TEXT...]",
       "compute the similarity of texts",
       "Cosine similarity matrix of all texts: one JSON object per text, with its row of the\n"
@@ -150,6 +152,15 @@ const struct cli_command cli_commands[] = {
       "change.\n\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-30 --percent 30\n"
       "  gpuserve prune all-MiniLM-L6-v2 minilm-24 --pattern 2:4 --dtype float16\n" },
+    { "plan", cli_plan, true, "plan MODEL --rate R [--p99-ms MS] [OPTION...]",
+      "compute the CPU cores, dtype, memory and cost for a rate of texts",
+      "Measures the model on this machine in float32, bfloat16 and int8 (--dtype: in one), 10\n"
+      "seconds in all, and simulates the queue for more and more cores until 99 of 100 texts\n"
+      "complete in time. Texts are those of --input, or generated. Prints how sure the answer is.\n"
+      "--json has the measurement too; --measured reads it again for other targets.\n\n"
+      "  gpuserve plan MODEL --rate 500 --p99-ms 50\n"
+      "  gpuserve plan MODEL --rate 500 --input texts.txt --json >plan.json\n"
+      "  gpuserve plan --measured plan.json --rate 5000 --core-price 0.03\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -32,6 +32,8 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
     gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
+    if (args->weights_cache) /* the library reads the variable; there are no threads yet */
+        setenv("GPUSERVE_WEIGHTS_CACHE", args->weights_cache, 1);
     options.n_threads = args->threads;
     options.cache_dir = args->cache_dir;
     options.memory_budget_bytes = args->memory_budget;
@@ -55,6 +57,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.max_tokens = args->max_tokens;
     options.max_batch_tokens = args->batch_tokens;
     options.max_queue_tokens = args->queue_tokens;
+    options.max_tokens_per_second = args->tokens_per_second;
     options.max_queue_ms = args->queue_ms > 0 ? args->queue_ms - 1 : 0;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;

@@ -1,5 +1,5 @@
 /*
- * util.c - memory, signal handling and small helpers shared by the commands.
+ * util.c - memory, signal handling, loading of libraries and small helpers shared by the commands.
  *
  * Allocation failure ends the program, so callers need no check. The signal handler removes the
  * partial output file and ends the program by the same signal.
@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -144,6 +145,39 @@ void cli_signals_end_by_pending(void)
     cli_signals_init();
     if (pending_signal)
         raise(pending_signal);
+}
+
+/* --------------------------------------------------------------------- libraries loaded at run
+ * time */
+
+void *cli_library_open(const char *const *names, char **why)
+{
+    void *library = NULL;
+
+    *why = NULL;
+    for (size_t i = 0; names[i] && !library; i++) {
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (!library && !*why)
+            *why = cli_format("%s", dlerror());
+    }
+    if (library) {
+        free(*why);
+        *why = NULL;
+    }
+    return library;
+}
+
+int cli_library_symbols(void *library, const char *what, const struct cli_symbol *symbols, size_t n,
+                        void *table)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *symbol = dlsym(library, symbols[i].name);
+
+        if (!symbol)
+            return cli_fail("%s has no function %s", what, symbols[i].name);
+        memcpy((char *)table + symbols[i].offset, &symbol, sizeof(symbol));
+    }
+    return CLI_OK;
 }
 
 /* ------------------------------------------------------------------------------- small helpers */

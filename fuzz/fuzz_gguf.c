@@ -56,7 +56,7 @@ static void read_weights(const struct gsv_gguf *gguf)
     struct gsv_weight_file *file = NULL;
     struct gsv_tensor tensor;
 
-    if (gsv_gguf_weights(&file, gguf, "", NULL) != GPUSERVE_OK)
+    if (gsv_gguf_weights(&file, gguf, 0, "", NULL) != GPUSERVE_OK)
         return;
     if (gsv_weight_file_find(file, "embeddings.word_embeddings.weight", &tensor) &&
         (tensor.rank != 2 && tensor.rank < 3))

@@ -8,7 +8,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "fuzz/fuzz.h"
 
-#include "lib/model/formats/torch_file.h"
+#include "lib/model/formats/torch/torch_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,10 +8,12 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/host.h"
+#include "lib/base/host/host.h"
+#include "lib/base/philox.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void gsv_hostmem_facts(struct gpuserve_device_facts *facts)
 {
@@ -120,5 +122,32 @@ gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve
 {
     (void)stream;
     (void)error;
+    return GPUSERVE_OK;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+gpuserve_status gsv_hostmem_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
+                                   gpuserve_error *error)
+{
+    const double begin = now();
+
+    (void)stream;
+    if (op->variant == GPUSERVE_RANDOM_CURAND)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "variant curand: a CPU has no cuRAND");
+    for (size_t i = 0; i < op->n; i += 4) {
+        const size_t n = op->n - i < 4 ? op->n - i : 4;
+        uint32_t words[4];
+
+        gsv_philox_at(words, op->seed, op->first + i / 4);
+        memcpy(op->out + i, words, n * sizeof(*words));
+    }
+    op->seconds = now() - begin;
     return GPUSERVE_OK;
 }

@@ -36,6 +36,10 @@ gpuserve_status gsv_hostmem_batch_end(struct gpuserve_stream *stream, void *to_h
                                       const void *from, size_t size, gpuserve_error *error);
 gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error);
 
+/* Philox4x32-10 on one thread. The variant CURAND is refused. */
+gpuserve_status gsv_hostmem_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
+                                   gpuserve_error *error);
+
 /* Copies the four arrays of a batch one after the other into `memory` and describes them in
  * `batch`. `memory` holds at least gsv_hostmem_batch_bytes() bytes. */
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences);

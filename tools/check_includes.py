@@ -18,8 +18,8 @@ import sys
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "convert", "devices", "gpuserve", "model",
-                                                         "retrieval", "run", "tokenizer", "types"))
+PUBLIC = tuple(f"include/gpuserve/{name}.h" for name in ("compute", "context", "convert", "devices", "entities", "gpuserve",
+                                                         "long_texts", "model", "retrieval", "run", "tokenizer", "types"))
 BACKEND = "include/gpuserve/sys/"
 
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.
@@ -38,10 +38,11 @@ RULES = {
 # The folders of a tree from the highest layer to the lowest; "" is the tree's own folder. An include
 # never goes up. A subfolder that is not named here belongs to the layer of its parent.
 LAYERS = {
+    "lib/base/": ["host/", ""],
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
     "lib/model/": ["", "int8/", "encoder/", "weights/", "modules/", "families/", "formats/"],
     "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
-    "lib/http/": ["", "server/", "dialects/", "inference/", "protocol/", "net/", "core/"],
+    "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "ops/", "runtime/"],
     "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],

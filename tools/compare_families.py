@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Compare the built library with transformers on the small models of every family, through the Python bindings.
 
-    compare_families.py [--out FILE] [--models DIR] [NAME...]      (NAME: only models whose name starts so)
+    compare_families.py [--out FILE] [--models DIR] [NAME...]
+
+NAME: only models whose name starts so; the others stay as they are in FILE.
 
 GPUSERVE_LIBRARY names the library. Each model is loaded in float32, bfloat16 and int8, with texts of 1 token up to the
 model's limit, alone and in mixed batches. Prints family, model, dtype and the largest difference; --out writes them as
 JSON (tests/data/families.json), which tools/make_models_page.py reads. Needs torch and transformers for the texts of all
-lengths; a model that transformers cannot load is compared with its own reference.safetensors.
+lengths; a model that transformers cannot load is compared with its own reference.safetensors, one of
+tests/data/models/expected.txt with its expected.json.
 
 Differences are of vectors of length 1, of probabilities, and of sparse weights divided by the largest.
 """
@@ -81,7 +84,7 @@ class Reference:
         self.config = read_config(folder)
         self.limit = limit_of(folder, self.config)
         self.stored = load_file(f"{folder}/reference.safetensors")
-        self.kind = next((k for k in ("embedding", "probs", "sparse") if f"{k}_f64" in self.stored), None)
+        self.kind = next((k for k in ("embedding", "probs", "sparse", "vectors") if f"{k}_f64" in self.stored), None)
         self.pooling = self.pooling_of(folder)
         self.model = self.load(folder)
 
@@ -130,7 +133,7 @@ class Reference:
     def values(self, texts):
         if self.model is None:
             rows = self.stored[f"{self.kind}_f64"]
-            if self.kind == "probs" and "ForTokenClass" in self.config["architectures"][0]:
+            if self.kind == "vectors" or (self.kind == "probs" and "ForTokenClass" in self.config["architectures"][0]):
                 return [part.numpy() for part in torch.split(rows, self.stored["n_tokens"].tolist())]
             return list(rows.numpy())
         return [self.value(torch.tensor([ids])).numpy() for ids in texts]
@@ -155,6 +158,8 @@ def library_values(model, kind, texts, columns, by_token):
         for row, one in zip(rows, model.encode_sparse(words)):
             row[one.ids] = one.weights
         return list(rows)
+    if kind == "vectors":
+        return [one.astype("float64") for one in model.encode_multi(words, ["colbert"])["colbert"]]
     if by_token:
         return [np.asarray(one.scores, "float64") for one in model.label_tokens(words)]
     return list(model.predict_proba(words).astype("float64"))
@@ -172,7 +177,9 @@ def difference(kind, got, want):
 
 
 def least_cosine(got, want):
-    return min(float(unit(a) @ unit(b)) for a, b in zip(got, want))
+    """Of the texts' vectors, or of all tokens' vectors."""
+    pairs = [pair for a, b in zip(got, want) for pair in zip(np.atleast_2d(a), np.atleast_2d(b))]
+    return min(float(unit(a) @ unit(b)) for a, b in pairs)
 
 
 def refusal(folder, dtype="float32"):
@@ -199,7 +206,7 @@ def measure(model, reference, texts, want):
     mixed = values([texts[i] for i in order])
     found = {"difference": difference(reference.kind, alone, want),
              "same_in_batch": all(np.array_equal(alone[i], row) for i, row in zip(order, mixed))}
-    return {**found, "cosine": least_cosine(alone, want)} if reference.kind == "embedding" else found
+    return {**found, "cosine": least_cosine(alone, want)} if reference.kind in ("embedding", "vectors") else found
 
 
 def is_reranker(folder):
@@ -234,25 +241,69 @@ def compare(folder):
     return found
 
 
+def compare_expected(folder):
+    """The measurements of a model with its own tokenizer against expected.json, by dtype."""
+    with open(f"{folder}/expected.json") as file:
+        expected = json.load(file)
+    want = expected["embeddings"]
+    want = want if isinstance(want, dict) else {"": want}
+    found = {"loads": True, "value": "embedding", "texts": len(expected["texts"]), "against": "expected.json"}
+    for dtype in DTYPES:
+        why, _ = refusal(folder, dtype)
+        if why and dtype == "float32":
+            return {"loads": False, "why": why}
+        if why:
+            found[dtype] = {"why": why}
+            continue
+        with gpuserve.Model(folder, device="cpu", dtype=dtype) as model:
+            rows = [measure_expected(model, expected["texts"], prompt, np.array(one)) for prompt, one in want.items()]
+        found[dtype] = {"difference": max(row["difference"] for row in rows), "cosine": min(row["cosine"] for row in rows),
+                        "same_in_batch": all(row["same_in_batch"] for row in rows)}
+    return found
+
+
+def measure_expected(model, texts, prompt, want):
+    """A text without tokens has the vector 0 on both sides."""
+    encode = lambda some: [unit(row) for row in model.encode(some, prompt_name=prompt or None).astype("float64")]
+    alone = [encode([text])[0] for text in texts]
+    kept = [i for i, row in enumerate(want) if np.linalg.norm(row) > 0]
+    return {"difference": difference("embedding", alone, want), "cosine": least_cosine([alone[i] for i in kept], want[kept]),
+            "same_in_batch": all(np.array_equal(a, b) for a, b in zip(alone, encode(texts)))}
+
+
+def read_list(path, compare_one):
+    with open(path) as file:
+        return [(*line.rstrip("\n").split("\t"), compare_one) for line in file if not line.startswith("#")]
+
+
+def kept(options):
+    """The models of the file that are not measured."""
+    if not options.names or not os.path.exists(options.out):
+        return {}
+    with open(options.out) as file:
+        return json.load(file)["models"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out")
     parser.add_argument("--models", default=os.path.join(HERE, "../tests/data/models"))
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    with open(f"{options.models}/families.txt") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file if not line.startswith("#")]
+    rows = read_list(f"{options.models}/families.txt", compare) + read_list(f"{options.models}/expected.txt", compare_expected)
     results, failed = {}, 0
-    for name, family in rows:
+    for name, family, compare_one in rows:
         if options.names and not name.startswith(tuple(options.names)):
             continue
-        results[name] = one = {"family": family, **compare(f"{options.models}/{name}")}
+        results[name] = one = {"family": family, **compare_one(f"{options.models}/{name}")}
         shown = [f"{dtype} {one[dtype]['difference']:.1e}{'' if one[dtype]['same_in_batch'] else ' OTHER BITS IN A BATCH'}"
                  for dtype in DTYPES if "difference" in one.get(dtype, {})]
         failed += one["loads"] is False
         print(f"{family:22} {name:32} " + (", ".join(shown) or f"does not load: {one['why']}"), flush=True)
     print(f"{len(results) - failed} passed, {failed} failed")
     if options.out:
+        others = kept(options)
+        results = {name: results.get(name) or others[name] for name, *_ in rows if name in results or name in others}
         with open(options.out, "w") as file:
             json.dump({"transformers": tf.__version__, "torch": torch.__version__.split("+")[0], "models": results}, file, indent=1)
             file.write("\n")

@@ -20,11 +20,12 @@ A model loads when its `config.json` names one of the model types below; [format
 measured on small random models that `tools/make_family_models` writes with transformers {transformers}: `tools/compare_families.py` runs the library on texts
 of 1 token up to the model's limit, alone and in mixed batches, against float64.
 
+- routes and static-embedding, and st-xlm-roberta of xlm-roberta: a few texts with the model's own tokenizer, against sentence-transformers.
 - Difference: the largest of any number in vectors of length 1, in probabilities, and in sparse weights divided by the largest of them.
 - Cosine: the lowest of the family's embeddings. In int8 it is at least 0.997, or the model is refused, also for random weights of 32 columns,
   which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
 - jina-v2 and nomic-moe: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`,
-  not verified by the authors' code. Models with experts or a convolution do not compute in int8.
+  not verified by the authors' code. Models with experts or a convolution and static embeddings do not compute in int8.
 
 """
 POPULAR = """

@@ -147,14 +147,14 @@ def add_tokenizer(writer, tokenizer, n, pre):
         writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
 
 
-def convert(source, out, type_name="F32", pooling="MEAN", pre="default", tokenizer=None):
+def convert(source, out, type_name="F32", pooling="MEAN", pre="default", tokenizer=None, part_tensors=0):
     """Convert a model directory of a BERT, RoBERTa, XLM-RoBERTa or DistilBERT encoder; `tokenizer` is its tokenizer.json
-    as JSON, else the file beside it is read if there is one."""
+    as JSON; default: tokenizer.json of the directory. `part_tensors`: tensors in each part of a split file; 0: one file."""
     source = Path(source)
     config = json.loads((source / "config.json").read_text())
     tensors = load_file(source / "model.safetensors")
     first = config["pad_token_id"] + 1 if config["model_type"] in ("roberta", "xlm-roberta", "camembert") else 0
-    writer = gguf.GGUFWriter(out, "bert")
+    writer = gguf.GGUFWriter(out, "bert", split_max_tensors=part_tensors, small_first_shard=part_tensors > 0)
     writer.add_block_count(config.get("num_hidden_layers", config.get("n_layers")))
     writer.add_context_length(config["max_position_embeddings"] - first)
     writer.add_embedding_length(config.get("hidden_size", config.get("dim")))
@@ -189,13 +189,14 @@ def convert_family(source, out, arch):
     writer.add_head_count(config.get("num_attention_heads", config.get("n_head")))
     rope = config.get("rope_parameters") or {}
     base = rope.get("full_attention", rope).get("rope_theta") or config.get("rope_theta", config.get("rotary_emb_base"))
-    writer.add_rope_freq_base(float(base))
+    if base:
+        writer.add_rope_freq_base(float(base))
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
         writer.add_head_count_kv(config["num_key_value_heads"])
         writer.add_key_length(config["head_dim"])
     else:
-        writer.add_layer_norm_eps(config.get("norm_eps", config.get("layer_norm_epsilon")))
+        writer.add_layer_norm_eps(config.get("norm_eps", config.get("layer_norm_epsilon", config.get("layer_norm_eps"))))
         writer.add_causal_attention(False)
     if "sliding_attention" in rope:
         writer.add_float32(f"{arch}.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
@@ -245,10 +246,12 @@ def main():
     make_types(out / "types.gguf")
     for type_name in ("F32", "F16", "Q8_0", "Q4_0"):
         convert(models / "bert-pairs", out / f"bert-{type_name.lower()}.gguf", type_name)
+    convert(models / "bert-pairs", out / "bert-split.gguf", "Q8_0", part_tensors=20)
     convert(models / "bert", out / "bert-cls.gguf", pooling="CLS")
     convert(models / "roberta", out / "roberta-none.gguf", pooling=None)
     convert(models / "st-xlm-roberta", out / "xlm-roberta.gguf", "F32", "MEAN")
     convert_family(models / "nomic-bert-hub", out / "nomic-bert.gguf", "nomic-bert")
+    convert_family(models / "jina-v2-hub", out / "jina-bert-v2.gguf", "jina-bert-v2")
     convert_family(models / "modernbert", out / "modern-bert.gguf", "modern-bert")
     convert_family(models / "qwen3-embedding", out / "qwen3.gguf", "qwen3")
     convert_family(models / "gemma3-bidirectional", out / "gemma-embedding.gguf", "gemma-embedding")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a wheel of the Python package portable: repair_wheel.py WHEEL FOLDER
+"""Make a wheel of the Python package portable: repair_wheel.py WHEEL FOLDER MACHINE
 
 auditwheel copies the libraries that a bare system lacks into the wheel and finds the oldest glibc
 that will do. It knows only wheels tagged for a platform, and ours leaves the build tagged as pure
@@ -25,9 +25,8 @@ def retag(wheel, platform):
 
 
 def main():
-    wheel, folder = (pathlib.Path(argument) for argument in sys.argv[1:])
-    machine = subprocess.run(["uname", "-m"], check=True, capture_output=True,
-                             text=True).stdout.strip()
+    wheel, folder = (pathlib.Path(argument) for argument in sys.argv[1:3])
+    machine = sys.argv[3]  # x86_64, aarch64
     tagged = retag(wheel, f"linux_{machine}")
     with tempfile.TemporaryDirectory() as repaired:
         run("auditwheel", "repair", "--wheel-dir", repaired, tagged)

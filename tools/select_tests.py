@@ -4,6 +4,8 @@
     select_tests.py BUILD names [FOLDER...] [-k NAME...]    one name a line
     select_tests.py BUILD needs [FOLDER...] [-k NAME...]    what these tests need, one word a line:
                                                             python, clients, deploy, frameworks
+    select_tests.py BUILD programs [FOLDER...] [-k NAME...] the programs among them that an emulator can run: not
+                                                            those of tests/cross/left_out.txt without a choice
     select_tests.py BUILD write                             writes tests/programs.txt anew
 
 FOLDER is a folder below tests/ ("text", "runtime/scheduler"), or "examples" or "fuzz". NAME is a part
@@ -15,6 +17,8 @@ name and, where a program needs what not every machine has, a condition:
     nvcc      the CUDA toolkit
     chromium  a browser with its driver; not every release has the packages
     tsan      the thread sanitizer: ./dev tsan runs it
+    abigail   abidiff, which ./dev lint installs
+    rust, go, java  the compiler of an example: rustc, go, javac with /usr/share/java/jna.jar
     proxies   haproxy or nginx, which start services when installed and come with ./dev install-deps only
 """
 import json
@@ -26,6 +30,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "programs.txt"
+LEFT_OUT = ROOT / "tests" / "cross" / "left_out.txt"
 FOLDER = re.compile(r"(?:^|/)(tests|examples|fuzz|benchmarks)((?:/(?!\.\./)[\w.-]+)*?)/(?:\.\./.*|[^/]+)$")
 # The environments that ./dev makes beside the one of tests/requirements.txt, by the folder that uses them.
 ENVIRONMENTS = {"http": ["clients", "frameworks"], "deploy": ["deploy"], "python": ["frameworks"]}
@@ -65,6 +70,23 @@ def select(tests, arguments):
     return list(chosen.values()) if arguments else tests
 
 
+def is_program(test, build):
+    """Whether the test is a compiled program itself; scripts would start programs of another processor directly."""
+    return pathlib.Path(test["cmd"][0]).is_relative_to(pathlib.Path(build).resolve())
+
+
+def left_out():
+    lines = (line.split("#")[0] for line in LEFT_OUT.read_text(encoding="utf-8").splitlines())
+    return {line.split(":")[0] for line in lines if line.strip()}
+
+
+def emulated(tests, build, arguments):
+    """The programs of a choice; of all tests those that are quick enough, and the scripts made for an emulator."""
+    slow = set() if arguments else left_out()
+    return [test for test in select(tests, arguments)
+            if test["name"] not in slow and (is_program(test, build) or folder_of(test) == "cross")]
+
+
 def needs(tests):
     found = set()
     for test in filter(is_script, tests):
@@ -76,7 +98,10 @@ def needs(tests):
 def holds(condition):
     """Whether this machine has what a condition of tests/programs.txt names."""
     programs = {"tsan": [], "nvcc": ["nvcc", "/usr/local/cuda/bin/nvcc"], "chromium": ["chromedriver"],
+                "abigail": ["abidiff"], "rust": ["rustc"], "go": ["go"], "java": ["javac"],
                 "proxies": ["haproxy", "/usr/sbin/haproxy", "nginx", "/usr/sbin/nginx"]}
+    if condition == "java" and not pathlib.Path("/usr/share/java/jna.jar").exists():
+        return False
     return not condition or any(shutil.which(program) for program in programs[condition])
 
 
@@ -115,6 +140,8 @@ def main():
         print("\n".join(test["name"] for test in select(tests, arguments)))
     elif what == "needs":
         print("\n".join(needs(select(tests, arguments))))
+    elif what == "programs":
+        print("\n".join(test["name"] for test in emulated(tests, build, arguments)))
     elif what == "write":
         write(tests)
     else:

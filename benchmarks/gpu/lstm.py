@@ -2,9 +2,10 @@
 
     lstm.py LIBRARY [dry]
 
-Sizes are (input, hidden, directions, sequences, steps); times are the device's, in one run after another. What
-torch.nn.LSTM runs on a GPU is cudnnRNNForward, on the same numbers; without torch it is left out, and both outputs
-must agree. cudnn_lstm.cu times the same sizes without torch. `dry` shrinks all sizes to what the emulator runs in seconds.
+Sizes are (input, hidden, directions, sequences, steps); times are the device's, in one run after another. cuDNN runs as
+a path of the library (GPUSERVE_LSTM_CUDNN), whose time includes the copies into cuDNN's layouts. What torch.nn.LSTM
+runs on a GPU is cudnnRNNForward too, on the same numbers; without torch it is left out. All outputs must agree.
+cudnn_lstm.cu times the same sizes by cuDNN alone. `dry` shrinks all sizes to what the emulator runs in seconds.
 """
 import array
 import ctypes
@@ -18,7 +19,7 @@ from product import Compute
 DRY = sys.argv[-1] == "dry"
 SIZES = [(8, 40, 2, 3, 4)] if DRY else [(1024, 1024, 1, 64, 100), (512, 512, 2, 64, 100), (256, 256, 1, 8, 200)]
 DTYPES = {"float32": 1, "float16": 2}
-STEPS, FUSED = 1, 2
+STEPS, FUSED, CUDNN = 1, 2, 3
 BOUND = {"float32": 1e-5, "float16": 1e-2}  # of |got - want| / |want|, over many steps
 
 
@@ -102,6 +103,15 @@ def main(library):
             apart = distance(net.output[some], (ctypes.c_float * len(net.output)).from_buffer_copy(by_steps)[some])
             say("lstm", name="gpuserve", steps_ms=steps, fused_ms=fused, ratio=steps / fused, apart=apart,
                 ok=apart <= BOUND[dtype], **kept)
+            by_fused = bytes(net.output)
+            try:
+                ms = run_ours(compute, net, dtype, CUDNN, 1 if DRY else 20)
+                apart = distance(net.output[some], (ctypes.c_float * len(net.output)).from_buffer_copy(by_steps)[some])
+                say("lstm", name="gpuserve by cuDNN", ms=ms, ours_over_it=fused / ms, apart=apart,
+                    ok=apart <= BOUND[dtype], **kept)
+            except RuntimeError as missing:
+                say("lstm", name="gpuserve by cuDNN", skipped=str(missing))
+            net.output = (ctypes.c_float * len(net.output)).from_buffer_copy(by_fused)
             if DRY:
                 continue
             try:

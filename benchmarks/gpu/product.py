@@ -34,9 +34,9 @@ SIN, FMA = 11, 3
 
 
 class Compute:
-    """A handle on the first GPU; `nvrtc` as the variable GPUSERVE_NVRTC has it."""
+    """A handle on a device; `nvrtc` as the variable GPUSERVE_NVRTC has it."""
 
-    def __init__(self, library, nvrtc):
+    def __init__(self, library, nvrtc, device="cuda:0"):
         self.abi = load_abi()
         self.library = ctypes.CDLL(library)
         ctypes.CDLL(None).setenv(b"GPUSERVE_NVRTC", nvrtc.encode(), 1)
@@ -44,7 +44,7 @@ class Compute:
         self.handle = ctypes.c_void_p()
         context = ctypes.c_void_p()
         self.check(self.library.gpuserve_context_create(ctypes.byref(context), None, ctypes.byref(self.error)))
-        options = self.abi.ComputeOptions(ctypes.sizeof(self.abi.ComputeOptions), 0, b"cuda:0")
+        options = self.abi.ComputeOptions(ctypes.sizeof(self.abi.ComputeOptions), 0, device.encode())
         self.check(self.library.gpuserve_compute_open(ctypes.byref(self.handle), context, ctypes.byref(options),
                                                       ctypes.byref(self.error)))
         self.library.gpuserve_context_unref(ctypes.byref(context))

@@ -67,9 +67,9 @@ build_plain() {
     find kernels/cuda -name '*.cu' | sort | xargs -P "$(nproc)" -I{} sh -c "${NVCC:-nvcc} -std=c++17 -O3 -DGPUSERVE_BUILDING $includes \
         -gencode=arch=compute_90,code=sm_90 -Xcompiler=-fPIC,-fvisibility=hidden -c {} -o $work/\$(basename {}).o" || return 1
     ${NVCC:-nvcc} -shared -cudart static -o "$work/libgpuserve-cuda.so" "$work"/*.cu.o "$work"/error.o "$work"/alloc.o -ldl -lpthread || return 1
-    for name in attention batch int8 linear quantize rows; do
+    for name in attention batch int8 linear quantize recurrent rows; do
         gcc -O2 $includes -Itests/plain -o "$work/test_$name" tests/kernels_cuda/test_$name.c tests/kernels_cuda/harness.c \
-            tests/kernels_cuda/net.c tests/plain/plain.c kernels/hostmem.c kernels/ref/*.c lib/base/error.c lib/base/alloc.c lib/base/host.c \
+            tests/kernels_cuda/net.c tests/plain/plain.c kernels/hostmem.c kernels/ref/*.c lib/base/error.c lib/base/alloc.c lib/base/host/host.c \
             -ldl -lm -lpthread || return 1
     done
     build_encoder || return 1
@@ -86,7 +86,7 @@ build_dry() {
     [ -e "$emulator/libgpuserve-cuda.so" ] && build_encoder || return 1
     g++ -std=c++17 -O1 -w -DGSV_CUDA_EMU -Itests/cudaemu/include -o "$work/probe" -x c++ benchmarks/gpu/probe.cu \
         -x none "$emulator/libgsv-cudaemu.so" -Wl,-rpath,"$emulator" || return 1
-    # The emulator has no cuDNN: what is left of it says so.
+    # The emulator has only the calls of cuDNN that the backend makes: what is left says so.
     g++ -std=c++17 -w -DGSV_CUDA_EMU -o "$work/cudnn_lstm" -x c++ benchmarks/gpu/cudnn_lstm.cu || return 1
     ln -s "$build/tests/kernels_cuda/test_kernels_cuda_rows" "$work/test_rows"
 }
@@ -104,7 +104,7 @@ build_library() {
 
 # On the emulator `./dev test` runs them all: the dry run shows that the stage works.
 kernel_tests() {
-    names="rows attention linear int8 quantize batch"
+    names="rows attention linear int8 quantize recurrent batch"
     $dry && names="rows"
     for name in $names; do
         "$work/test_$name" 2>&1 || return 1
@@ -125,6 +125,7 @@ sanitizer() {
 product() {
     stage chain 60 python3 benchmarks/gpu/product.py chain "$1" $3
     stage lstm 60 python3 benchmarks/gpu/lstm.py "$1" $3
+    stage random 30 python3 benchmarks/gpu/random_numbers.py "$1" $3
     stage cudnn 20 "$work/cudnn_lstm"
     stage backends 60 python3 benchmarks/gpu/product.py backends "$1" "$model" $3
     if [ -x "$2" ]; then

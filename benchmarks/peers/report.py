@@ -100,6 +100,15 @@ def limit_lines(document):
     return lines
 
 
+def isa_note(document):
+    """What an --isa run limited, and what it could not."""
+    limit = document.get("isa_limit")
+    if limit:
+        yield (f"Limited to {limit}: gpuserve (GPUSERVE_MAX_ISA), OpenVINO and torch (ONEDNN_MAX_CPU_ISA), CTranslate2 "
+               "(CT2_FORCE_CPU_ISA).")
+        yield ""
+
+
 def table(document):
     machine = document["machine"]
     lines = [
@@ -110,7 +119,7 @@ def table(document):
         f"{'; a quick run' if document['quick'] else ''}. gpuserve "
         f"{document['versions']['gpuserve']}. Made by `./dev bench peers`.",
         "",
-        "W1-n: one text of n tokens, median ms. W2: "
+        *isa_note(document), "W1-n: one text of n tokens, median ms. W2: "
         f"{document['w2']['texts']} texts of {document['w2']['mean_tokens']:.0f} tokens on "
         "average, texts/s. W3: 32 texts of 256 tokens, texts/s. Tokenization included everywhere. "
         "Cosine: mean / min over W2 against sentence-transformers in fp32. Load in seconds, "
@@ -160,6 +169,8 @@ def write(document, folder):
     document["ratios"] = ratios(document)
     machine = re.sub(r"[^a-z0-9]+", "-", document["machine"]["cpu"].lower()).strip("-")
     stem = f"{document['date']}-cpu-peers-{machine}-{document['machine']['threads']}t"
+    if document.get("isa_limit"):
+        stem += f"-{document['isa_limit']}"
     if document["quick"]:
         stem += "-quick"
     paths = [folder / f"{stem}.json", folder / f"{stem}.md", folder / f"{stem}.svg"]

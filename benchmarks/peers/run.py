@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 import gemm_limit  # noqa: E402
 import report  # noqa: E402
 from engines import ENGINES, is_ours, precision_of  # noqa: E402
-from harness import EngineProcess  # noqa: E402
+from harness import ISA_LIMITS, UNLIMITED, EngineProcess, limit_of  # noqa: E402
 from measure import MOST_ROUNDS, Watch, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
@@ -41,6 +41,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="400 texts")
+    parser.add_argument("--isa", choices=list(ISA_LIMITS), help="limits every engine that can be limited")
     parser.add_argument("--only", help="engines whose name matches this regular expression")
     return parser.parse_args()
 
@@ -55,7 +56,10 @@ def start_engines(args, log):
     for name in ENGINES:
         if args.only and not re.search(args.only, name):
             continue
-        engine = EngineProcess(name, args.threads, args.model, args.prepared, args.library, log)
+        if args.isa and name.startswith(UNLIMITED):
+            missing[name] = f"no setting limits it to {args.isa}"
+            continue
+        engine = EngineProcess(name, args, log)
         answer = engine.ask(do="load")
         if "error" in answer:
             say(f"    {name}: {answer['error']}")
@@ -205,11 +209,11 @@ def main():
     results, missing, watched = measure(args, texts, scratch)
     document = {
         "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": machine,
-        "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
+        "isa_limit": args.isa, "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
         "model": "all-MiniLM-L6-v2", "versions": report.versions(args.library),
         "w2": {"texts": len(texts["w2"]), "mean_tokens": float(np.mean(texts["w2_lengths"])),
                "sha256": texts["sha256"]},
-        "limit": gemm_limit.measure(args.gemm, args.threads, texts["w2_lengths"]),
+        "limit": gemm_limit.measure(args.gemm, args.threads, texts["w2_lengths"], limit_of(args.isa)),
         "engines": results, "missing": missing, "watched": watched,
     }
     for path in report.write(document, args.results):

@@ -1,8 +1,9 @@
 /*
  * classify.c - `gpuserve classify`: the best label of each text and the scores of all labels.
  *
- * For a model that labels tokens, the output is the named entities instead (io/entities.c). Output
- * is one JSON line per text, in input order, written a chunk at a time.
+ * For a model that labels tokens, the output is the named entities instead (io/entities.c); for one
+ * that takes labels, those of --labels (io/label_entities.c). Output is one JSON line per text, in
+ * input order, written a chunk at a time.
  */
 #include "cli/io/output.h"
 #include "cli/model.h"
@@ -133,12 +134,25 @@ static void free_labels(struct classify *classify)
     free(classify->order);
 }
 
+/* The options that fit what the model labels. */
+static int check_options(const struct cli_args *args, bool by_token, bool takes_labels)
+{
+    if (!by_token && (args->aggregation || args->ignored_labels.n > 0))
+        return cli_usage("%s labels %s, not tokens: --aggregation and --ignore-label are not valid",
+                         args->model, takes_labels ? "spans" : "texts");
+    if (!takes_labels && (args->labels || args->threshold > 0 || args->nested || args->multi_label))
+        return cli_usage("%s has labels of its own: --labels, --threshold, --nested and "
+                         "--multi-label are for GLiNER models",
+                         args->model);
+    return CLI_OK;
+}
+
 int cli_classify(const struct cli_args *args)
 {
     struct classify classify = { 0 };
     gpuserve_model *model = NULL;
     struct cli_input input;
-    bool by_token;
+    bool by_token, takes_labels;
     int result = cli_input_from(&input, args, args->pairs);
 
     if (result != CLI_OK)
@@ -146,17 +160,17 @@ int cli_classify(const struct cli_args *args)
     classify.input = &input;
     result = cli_model_open(&model, args);
     by_token = result == CLI_OK && cli_labels_tokens(model);
-    if (result == CLI_OK && !by_token && (args->aggregation || args->ignored_labels.n > 0))
-        result =
-            cli_usage("%s labels texts, not tokens: --aggregation and --ignore-label are not valid",
-                      args->model);
-    if (result == CLI_OK && !by_token)
+    takes_labels = result == CLI_OK && cli_takes_labels(model);
+    if (result == CLI_OK)
+        result = check_options(args, by_token, takes_labels);
+    if (result == CLI_OK && !by_token && !takes_labels)
         result = read_labels(&classify, model, args);
     if (result == CLI_OK)
         result = cli_output_open(&classify.output, args->output);
     if (result == CLI_OK)
-        result = by_token ? cli_entities(model, &input, &classify.output, args)
-                          : classify_input(&classify, model, &input, args);
+        result = by_token       ? cli_entities(model, &input, &classify.output, args)
+                 : takes_labels ? cli_label_entities(model, &input, &classify.output, args)
+                                : classify_input(&classify, model, &input, args);
     if (result == CLI_OK)
         result = cli_output_finish(&classify.output);
     cli_output_abandon(&classify.output);

@@ -2,8 +2,11 @@
  * embed.c - `gpuserve embed`: one vector per text, as JSON lines, .npy or plain numbers.
  *
  * With --precision the values are float16, int8, uint8 or sign bits; in JSON and text as numbers.
+ * With --chunking texts over the token limit are embedded whole (embed_long.c).
  * With --sparse the output is the nonzero vocabulary weights of each text (indices and values).
  */
+#include "cli/commands/embed_long.h"
+#include "cli/commands/embed_outputs.h"
 #include "cli/model.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
@@ -28,6 +31,7 @@ struct embed {
     size_t made_capacity;
     uint32_t *indices; /* [dim] */
     float *values;
+    struct cli_long *long_texts; /* of --chunking, or NULL */
 };
 
 static uint32_t output_format(const struct cli_args *args)
@@ -126,9 +130,13 @@ static void write_json(struct embed *embed, const struct cli_chunk *chunk, size_
 {
     struct cli_output *output = &embed->output;
 
-    fprintf(output->stream, "{\"index\":%zu,\"n_tokens\":%u,\"truncated\":%s,\"embedding\":[",
-            chunk->first + i, chunk->items[i].n_tokens,
-            chunk->items[i].truncated ? "true" : "false");
+    if (embed->long_texts)
+        cli_long_head(embed->long_texts, output->stream, i);
+    else
+        fprintf(output->stream, "{\"index\":%zu,\"n_tokens\":%u,\"truncated\":%s,",
+                chunk->first + i, chunk->items[i].n_tokens,
+                chunk->items[i].truncated ? "true" : "false");
+    fputs("\"embedding\":[", output->stream);
     write_values(embed, chunk, i, ",");
     fputs("]}\n", output->stream);
 }
@@ -192,6 +200,22 @@ static int set_ranges(struct embed *embed, gpuserve_model *model, const gpuserve
                         : cli_ranges_builtin(&embed->ranges, model, job, embed->dim);
 }
 
+/* The same with --chunking; pump->n_texts becomes the number of vectors. */
+static int embed_long(struct embed *embed, struct cli_pump *pump, struct cli_input *input,
+                      const struct cli_args *args)
+{
+    struct cli_long long_texts = { .model = pump->model, .input = input, .args = args };
+    int result;
+
+    long_texts.sink = pump->sink;
+    long_texts.user = pump->user;
+    embed->long_texts = &long_texts;
+    result = cli_long_run(&long_texts);
+    embed->long_texts = NULL;
+    pump->n_texts = long_texts.n_vectors;
+    return result;
+}
+
 static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_input *input,
                        const struct cli_args *args)
 {
@@ -212,8 +236,8 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     if (embed->format == CLI_NPY &&
         cli_npy_begin(&embed->output, npy_type(embed->precision), row_elements(embed)) != CLI_OK)
         return CLI_FAILED;
-    cli_progress_begin(&embed->progress, "texts", args->quiet);
-    result = cli_pump_run(&pump);
+    cli_progress_begin(&embed->progress, args->chunking ? "vectors" : "texts", args->quiet);
+    result = args->chunking ? embed_long(embed, &pump, input, args) : cli_pump_run(&pump);
     cli_progress_end(&embed->progress);
     if (result == CLI_OK && embed->format == CLI_NPY)
         result = cli_npy_end(&embed->output, npy_type(embed->precision), pump.n_texts,
@@ -248,6 +272,17 @@ int cli_embed(const struct cli_args *args)
     struct cli_input input;
     int result;
 
+    result = cli_long_check(args);
+    if (result != CLI_OK)
+        return result;
+    if (args->outputs &&
+        (embed.format != CLI_JSON || args->sparse || args->precision || args->ranges))
+        return cli_usage("--outputs writes JSON objects: --format, --sparse, --precision and "
+                         "--ranges are not valid");
+    if (args->outputs)
+        return cli_embed_outputs(args);
+    if (args->head)
+        return cli_usage("--head needs --outputs with labels; classify computes labels alone");
     if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize ||
                          args->precision || args->ranges))
         return cli_usage("--sparse writes JSON objects: --format, --dimensions, --normalize, "

@@ -3,8 +3,8 @@
  *
  *   file list -> free space check -> for each file: blob, then link in the snapshot -> ref
  *
- * With HF_HUB_OFFLINE only the cache is searched. Prints the path of the snapshot, or of the GGUF
- * file in it.
+ * With HF_HUB_OFFLINE or GPUSERVE_OFFLINE only the cache is searched. Prints the path of the
+ * snapshot, or of the GGUF file in it.
  */
 #include "cli/pull/pull.h"
 
@@ -18,10 +18,10 @@
 #define DESCRIPTION_BYTES ((size_t)16 << 20)
 #define DEFAULT_REVISION "main"
 
-static bool is_offline(void)
+static bool is_set(const char *variable)
 {
     static const char *const yes[] = { "1", "ON", "YES", "TRUE" };
-    const char *value = getenv("HF_HUB_OFFLINE");
+    const char *value = getenv(variable);
 
     for (size_t i = 0; value && i < sizeof(yes) / sizeof(yes[0]); i++) {
         if (strcasecmp(value, yes[i]) == 0)
@@ -30,16 +30,23 @@ static bool is_offline(void)
     return false;
 }
 
+/* The variable that forbids the network, or NULL. */
+static const char *offline_variable(void)
+{
+    if (is_set("HF_HUB_OFFLINE"))
+        return "HF_HUB_OFFLINE";
+    return is_set("GPUSERVE_OFFLINE") ? "GPUSERVE_OFFLINE" : NULL;
+}
+
 static int find_offline(const struct pull_cache *cache, const struct pull_request *request,
-                        const char *revision)
+                        const char *revision, const char *variable)
 {
     char *snapshot = cli_cache_snapshot(cache, revision, request->file);
 
     if (!snapshot) {
-        cli_fail("%s%s%s: revision %s is not in the cache, and HF_HUB_OFFLINE is set",
-                 request->name, request->file ? "/" : "", request->file ? request->file : "",
-                 revision);
-        cli_hint("unset HF_HUB_OFFLINE to download it");
+        cli_fail("%s%s%s: revision %s is not in the cache, and %s is set", request->name,
+                 request->file ? "/" : "", request->file ? request->file : "", revision, variable);
+        cli_hint("unset %s to download it", variable);
         return CLI_FAILED;
     }
     puts(snapshot);
@@ -121,6 +128,7 @@ static int pull(struct pull_http *http, const struct pull_cache *cache,
 int cli_pull(const struct cli_args *args)
 {
     const char *revision = args->revision ? args->revision : DEFAULT_REVISION;
+    const char *offline = offline_variable();
     struct pull_request request = { .include = &args->include };
     struct pull_cache cache;
     struct pull_http http;
@@ -141,8 +149,8 @@ int cli_pull(const struct cli_args *args)
         return cli_usage("--revision: \"%s\" is not a branch, tag or commit", revision);
     if (cli_cache_init(&cache, args->rest[0], args->cache_dir) != CLI_OK)
         return CLI_FAILED;
-    if (is_offline()) {
-        result = find_offline(&cache, &request, revision);
+    if (offline) {
+        result = find_offline(&cache, &request, revision, offline);
     } else {
         signal(SIGPIPE, SIG_IGN); /* a connection closed by the hub is reported as an error */
         result = cli_http_init(&http);

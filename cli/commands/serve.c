@@ -15,9 +15,8 @@
  */
 #include "cli/model.h"
 #include "cli/pull/pull.h"
+#include "cli/serve/http_library.h"
 #include "cli/serve/serve.h"
-
-#include <gpuserve/http.h>
 
 #include <errno.h>
 #include <signal.h>
@@ -32,6 +31,8 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+
+static const struct cli_http_library *library;
 
 /* Each connection uses three descriptors; the usual soft limit is 1,024. */
 static void raise_descriptor_limit(void)
@@ -172,6 +173,9 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.tls_key_file = args->tls_key;
     options.tls_client_ca_file = args->tls_client_ca;
     options.tls_client_crl_file = args->tls_client_crl;
+    options.compression = args->compress;
+    options.batch_dir = args->batch_dir;
+    options.batch_disk_bytes = args->batch_disk;
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
@@ -182,7 +186,7 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     cli_notify_reloading();
-    if (gpuserve_http_reload(server, &error) != GPUSERVE_OK)
+    if (library->reload(server, &error) != GPUSERVE_OK)
         cli_fail_with(&error, "reload");
     else if (!args->quiet)
         cli_warn("reloaded");
@@ -203,7 +207,7 @@ static int next_signal(gpuserve_http *server, const sigset_t *signals)
 
         if (number > 0)
             return number;
-        if (errno == EAGAIN && gpuserve_http_alive(server, heartbeat_ms, NULL) == GPUSERVE_OK)
+        if (errno == EAGAIN && library->alive(server, heartbeat_ms, NULL) == GPUSERVE_OK)
             cli_notify("WATCHDOG=1");
     }
 }
@@ -229,7 +233,7 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     sigdelset(&fatal, SIGHUP); /* stays blocked: no reload, and SIGHUP must not end the program */
     pthread_sigmask(SIG_UNBLOCK, &fatal, NULL);
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    if (gpuserve_http_drain(server, drain_s * 1000) != GPUSERVE_OK)
+    if (library->drain(server, drain_s * 1000) != GPUSERVE_OK)
         cli_warn("%u s have passed: the server cancels the unanswered requests", drain_s);
     clock_gettime(CLOCK_MONOTONIC, &end);
     return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
@@ -281,7 +285,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     holder = options->unix_path ? NULL : cli_port_holder(options->port);
     if (!args->no_sandbox)
         cli_limit_files(args, context, options);
-    status = gpuserve_http_start(&server, context, options, &error);
+    status = library->start(&server, context, options, &error);
     gpuserve_context_unref(&context);
     if (status == GPUSERVE_E_IO && holder)
         cli_warn("port %u is in use by %s", options->port, holder);
@@ -291,11 +295,11 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     if (!args->no_sandbox && cli_sandbox(cli_watchdog_us() > 0 && !options->unix_path) != 0)
         cli_warn("the sandbox is not active: %s; --no-sandbox turns this warning off",
                  strerror(errno));
-    printf("%s\n", gpuserve_http_address(server));
+    printf("%s\n", library->address(server));
     fflush(stdout);
     cli_notify("READY=1");
     limit_the_end(wait_for_signals(server, args, &signals));
-    gpuserve_http_stop(&server);
+    library->stop(&server);
     return atomic_load(&device_lost) ? CLI_FAILED : CLI_OK;
 }
 
@@ -307,8 +311,7 @@ static int check(const struct cli_args *args, const gpuserve_http_options *optio
 
     if (result != CLI_OK)
         return result;
-    return gpuserve_http_check(options, &error) == GPUSERVE_OK ? CLI_OK
-                                                               : cli_fail_with(&error, NULL);
+    return library->check(options, &error) == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
 }
 
 static int serve_models(const struct cli_args *args)
@@ -354,8 +357,12 @@ static int serve_models(const struct cli_args *args)
 int cli_serve(const struct cli_args *given)
 {
     struct cli_args complete = *given;
-    int result = cli_serve_complete(&complete);
+    int result;
 
+    library = cli_http_library();
+    if (!library)
+        return CLI_FAILED;
+    result = cli_serve_complete(&complete);
     if (result == CLI_OK)
         result = serve_models(&complete);
     cli_serve_release(&complete);

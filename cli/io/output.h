@@ -52,6 +52,15 @@ bool cli_labels_tokens(gpuserve_model *model);
 int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,
                  const struct cli_args *args);
 
+/* `gpuserve classify --labels` with a model that finds entities of given labels (GLiNER). */
+
+/* True if the model takes labels with the texts. */
+bool cli_takes_labels(gpuserve_model *model);
+
+/* As cli_entities(), of the labels of --labels. */
+int cli_label_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,
+                       const struct cli_args *args);
+
 /* Prints JSON objects as JSON or as lines for humans. */
 
 /* Parses JSON text of the library; frees `text`, which may be NULL. Owned; NULL after a message. */
@@ -69,6 +78,7 @@ int cli_facts_print(json_t *facts, bool as_json);
 
 struct cli_progress {
     bool shown;
+    bool lines;       /* for another program: GPUSERVE_PROGRESS=lines */
     const char *unit; /* "texts"; "bytes" are printed as kB, MB, GB */
     double began, printed;
 };

@@ -59,6 +59,9 @@ static void ring_free(struct ring *ring)
         free(chunk->second_sizes);
         free(chunk->items);
         free(chunk->rows);
+        for (size_t k = 0; k < CLI_MORE_OUTPUTS; k++)
+            free(chunk->more[k]);
+        free(chunk->token_offsets);
         free(chunk->bytes);
     }
 }
@@ -153,15 +156,36 @@ static void point_at_texts(struct cli_chunk *chunk)
     }
 }
 
+/* Memory of the chunk's outputs, made at its first use. */
+static void point_at_outputs(const struct cli_pump *pump, size_t limit, struct cli_chunk *chunk,
+                             gpuserve_output outputs[CLI_MORE_OUTPUTS], gpuserve_job *job)
+{
+    if (!chunk->rows)
+        chunk->rows = cli_alloc(limit * pump->row_floats, sizeof(float));
+    if (pump->by_token && !chunk->token_offsets)
+        chunk->token_offsets = cli_alloc(limit + 1, sizeof(*chunk->token_offsets));
+    for (size_t k = 0; k < job->n_more; k++) {
+        if (!chunk->more[k])
+            chunk->more[k] = cli_alloc(limit * pump->more_floats[k], sizeof(float));
+        outputs[k] = (gpuserve_output){ .task = job->more[k].task,
+                                        .rows = chunk->more[k],
+                                        .capacity = limit * pump->more_floats[k] };
+    }
+    job->output = chunk->rows;
+    job->output_capacity = limit * pump->row_floats;
+    job->token_offsets = chunk->token_offsets;
+    job->more = outputs;
+}
+
 static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *chunk)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_output outputs[CLI_MORE_OUTPUTS];
     gpuserve_job job = pump->job;
     gpuserve_status status;
 
-    if (!chunk->rows)
-        chunk->rows = cli_alloc(ring->limit * pump->row_floats, sizeof(float));
     point_at_texts(chunk);
+    point_at_outputs(pump, ring->limit, chunk, outputs, &job);
     chunk->first = pump->n_texts;
     chunk->share = pump->share ? pump->share(pump->source) : -1.0;
     job.n_items = chunk->n;
@@ -169,8 +193,6 @@ static int submit(struct cli_pump *pump, struct ring *ring, struct cli_chunk *ch
     job.text_sizes = chunk->sizes;
     job.pairs = pump->pairs ? chunk->seconds : NULL;
     job.pair_sizes = pump->pairs ? chunk->second_sizes : NULL;
-    job.output = chunk->rows;
-    job.output_capacity = ring->limit * pump->row_floats;
     job.items = chunk->items;
     while ((status = gpuserve_submit(&chunk->request, pump->model, &job, NULL, NULL, &error)) ==
            GPUSERVE_E_BUSY) {

@@ -16,12 +16,16 @@
 
 #include "cli/io/input.h"
 
+#define CLI_MORE_OUTPUTS 4 /* of a job, beside its own */
+
 struct cli_chunk {
     size_t first; /* index of its first text in the input, from 0 */
     size_t n;
     const char **texts; /* [n] */
     size_t *sizes;
-    float *rows; /* [n, row_floats] */
+    float *rows;                   /* [n, row_floats], or rows by token at token_offsets */
+    float *more[CLI_MORE_OUTPUTS]; /* rows of job.more */
+    size_t *token_offsets;         /* [n + 1] with pump->by_token: first token of each text */
     gpuserve_item *items;
     double share; /* fraction of the input up to its last text, 0 to 1; negative: unknown */
     /* private to pipeline.c */
@@ -34,9 +38,11 @@ struct cli_chunk {
 
 struct cli_pump {
     gpuserve_model *model;
-    gpuserve_job job; /* common fields of all chunks' jobs */
-    bool pairs;       /* records have a second text */
-    size_t row_floats;
+    gpuserve_job job;  /* common fields of all chunks' jobs; of job.more only the tasks are read */
+    bool by_token;     /* an output has a row for each token */
+    bool pairs;        /* records have a second text */
+    size_t row_floats; /* of a text: its row, or the rows of the most tokens */
+    size_t more_floats[CLI_MORE_OUTPUTS];
     size_t chunk_texts; /* 0: the default */
     const char *name;   /* name of the input for messages; may be NULL */
     int (*next)(void *source, struct cli_record *record); /* 1, 0, -1 like cli_input_next() */

@@ -1,11 +1,13 @@
 /*
  * progress.c - progress bar with amount, rate and time left, redrawn at most every PRINT_EVERY_S.
  *
- * The time left is extrapolated linearly from the completed fraction.
+ * The time left is extrapolated linearly from the completed fraction. With GPUSERVE_PROGRESS=lines
+ * a line "progress: DONE TOTAL" is printed instead, for a program that draws its own bar.
  */
 #include "cli/io/output.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +16,10 @@
 
 void cli_progress_begin(struct cli_progress *progress, const char *unit, bool quiet)
 {
-    progress->shown = !quiet && isatty(STDERR_FILENO);
+    const char *form = getenv("GPUSERVE_PROGRESS");
+
+    progress->lines = !quiet && form && strcmp(form, "lines") == 0;
+    progress->shown = progress->lines || (!quiet && isatty(STDERR_FILENO));
     progress->unit = unit;
     progress->began = cli_now();
     progress->printed = progress->began;
@@ -44,6 +49,11 @@ void cli_progress_update(struct cli_progress *progress, double done, double shar
     if (!progress->shown || now - progress->printed < PRINT_EVERY_S)
         return;
     progress->printed = now;
+    if (progress->lines) {
+        if (share > 0)
+            fprintf(stderr, "progress: %.0f %.0f\n", done, done / share);
+        return;
+    }
     amount_text(amount, sizeof(amount), done, progress->unit);
     amount_text(rate, sizeof(rate), done / seconds, progress->unit);
     if (share < 0) {
@@ -65,7 +75,7 @@ void cli_progress_update(struct cli_progress *progress, double done, double shar
 
 void cli_progress_end(struct cli_progress *progress)
 {
-    if (progress->shown && progress->printed > progress->began)
+    if (progress->shown && !progress->lines && progress->printed > progress->began)
         fputs("\r\033[K", stderr);
     progress->shown = false;
 }

@@ -156,6 +156,8 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     if (number < minimum || number > option->maximum)
         return cli_usage("--%s: %s is outside %g to %.10g", option->name, text, minimum,
                          option->maximum);
+    if (option->kind == OPTION_REAL && option->value && number == 0)
+        return cli_usage("--%s: %s is not above 0", option->name, text);
     if (option->kind == OPTION_PORT)
         *(uint32_t *)field = (uint32_t)number + 1;
     else if (option->kind == OPTION_COUNT)
@@ -332,6 +334,10 @@ int cli_parse(struct cli_args *args, const struct cli_command *command, int argc
     }
     if (args->prompt && args->prompt_name)
         return cli_usage("--prompt and --prompt-name exclude each other");
+    if (args->weights_cache && *args->weights_cache != '/' &&
+        strcmp(args->weights_cache, "off") != 0)
+        return cli_usage("--weights-cache: \"%s\" is neither an absolute path nor off",
+                         args->weights_cache);
     result = name_random(args);
     if (result != CLI_OK)
         return result;

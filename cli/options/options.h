@@ -27,7 +27,8 @@ enum {
     CMD_PROFILE = 1 << 13,
     CMD_CONVERT = 1 << 14,
     CMD_CALIBRATE = 1 << 15,
-    CMD_PRUNE = 1 << 16
+    CMD_PRUNE = 1 << 16,
+    CMD_PLAN = 1 << 17
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -51,20 +52,25 @@ enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
 struct cli_args {
     /* model */
-    const char *model, *device, *head, *cache_dir;
+    const char *model, *device, *head, *cache_dir, *weights_cache;
     const char *random; /* becomes `model` */
     char random_path[CLI_RANDOM_BYTES];
-    uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, pooling, mmap, on_device_lost,
-        verbose, memory_policy, max_wait, queue_ms; /* the last two are stored plus 1 */
+    uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, tokens_per_second, pooling,
+        mmap, on_device_lost, verbose, memory_policy, max_wait,
+        queue_ms; /* the last two are stored plus 1 */
     uint64_t memory_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;
     uint32_t input_format, batch;
     /* run */
-    const char *prompt, *prompt_name, *ranges;
+    const char *prompt, *prompt_name, *ranges, *outputs;
     uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse,
         precision, aggregation; /* the last is stored plus 1 */
     struct cli_list ignored_labels;
+    uint32_t chunking, chunk_by, chunk_tokens, window_tokens, stride; /* the first two plus 1 */
+    const char *labels; /* of an entity model: "person,city" */
+    double threshold;
+    uint32_t nested, multi_label;
     /* output */
     const char *output;
     uint32_t format, json, quiet;
@@ -73,6 +79,9 @@ struct cli_args {
     double seconds, rate;
     uint32_t share, table; /* one of enum cli_table */
     uint32_t chain, lstm;
+    /* plan; `rate` and `seconds` too */
+    const char *measured;
+    double p99_ms, core_price;
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
     double c, tolerance, split, seed;
@@ -102,7 +111,9 @@ struct cli_args {
     struct cli_list aliases, api_keys, cors_origins, allowed_hosts;
     const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
-        *tls_client_crl;
+        *tls_client_crl, *batch_dir;
+    uint64_t batch_disk;
+    uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
     void **owned; /* [n_owned] memory of the values from --config */
     size_t n_owned, owned_capacity;
@@ -128,7 +139,7 @@ enum cli_option_kind {
     OPTION_TEXT,   /* const char * */
     OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
     OPTION_PORT,   /* uint32_t, 0 to `maximum`, stored plus 1 */
-    OPTION_REAL,   /* double, 0 to `maximum` */
+    OPTION_REAL,   /* double, 0 to `maximum`; with `value` 1 above 0 */
     OPTION_SIZE,   /* uint64_t bytes: 12G, 800MB */
     OPTION_CHOICE, /* uint32_t, one of `choices` */
     OPTION_LIST    /* struct cli_list */
@@ -224,6 +235,7 @@ int cli_profile(const struct cli_args *args);
 int cli_convert(const struct cli_args *args);
 int cli_calibrate(const struct cli_args *args);
 int cli_prune(const struct cli_args *args);
+int cli_plan(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
 

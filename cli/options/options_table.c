@@ -4,13 +4,15 @@
  */
 #include "cli/options/options.h"
 
+#include <gpuserve/http.h>
+
 #define RUNS                                                                                    \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE | \
-     CMD_CALIBRATE)
+     CMD_CALIBRATE | CMD_PLAN)
 #define OPENS (RUNS | CMD_TOKENIZE)
 #define READS                                                                            \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK | \
-     CMD_CALIBRATE)
+     CMD_CALIBRATE | CMD_PLAN)
 #define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH | CMD_CALIBRATE)
 
 static const struct cli_choice dtypes[] = { { "fp32", GPUSERVE_DTYPE_FLOAT32 },
@@ -70,6 +72,18 @@ static const struct cli_choice aggregations[] = {
     { "max", GPUSERVE_AGGREGATION_MAX + 1 },       { 0 }
 };
 
+static const struct cli_choice methods[] = { { "window", GPUSERVE_LONG_WINDOWS + 1 },
+                                             { "late", GPUSERVE_LONG_LATE + 1 },
+                                             { 0 } };
+static const struct cli_choice chunk_kinds[] = { { "tokens", GPUSERVE_CHUNK_BY_TOKENS + 1 },
+                                                 { "sentence", GPUSERVE_CHUNK_BY_SENTENCES + 1 },
+                                                 { "spans", GPUSERVE_CHUNK_BY_SPANS + 1 },
+                                                 { 0 } };
+static const struct cli_choice compressions[] = { { "remote", GPUSERVE_COMPRESSION_REMOTE },
+                                                  { "always", GPUSERVE_COMPRESSION_ALWAYS },
+                                                  { "never", GPUSERVE_COMPRESSION_NEVER },
+                                                  { 0 } };
+
 static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OPERATIONS },
                                              { "differences", GPUSERVE_PROFILE_DIFFERENCES },
                                              { 0 } };
@@ -86,6 +100,8 @@ static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OP
     { name, 0, OPTION_PORT, commands, 0, maximum, "N", help, 0, AT(field) }
 #define REAL(name, commands, field, maximum, argument, help) \
     { name, 0, OPTION_REAL, commands, 0, maximum, argument, help, 0, AT(field) }
+#define POSITIVE(name, commands, field, maximum, argument, help) \
+    { name, 0, OPTION_REAL, commands, 1, maximum, argument, help, 0, AT(field) }
 #define SIZE(name, commands, field, maximum, help) \
     { name, 0, OPTION_SIZE, commands, 0, maximum, "SIZE", help, 0, AT(field) }
 #define CHOICE(name, commands, field, choices, help) \
@@ -98,8 +114,8 @@ const struct cli_option cli_options[] = {
          "model directory, GGUF file, or model name in the Hugging Face cache"),
     TEXT("random", 0, OPENS | CMD_INSPECT | CMD_PROFILE, random, "SHAPE",
          "a BERT with seeded random weights instead of a model: bert-tiny to bert-large, minilm-l6, or keys such as layers=4,hidden=256,seed=1"),
-    TEXT("head", 0, CMD_CLASSIFY | CMD_INSPECT | CMD_BENCH | CMD_SERVE, head, "FILE",
-         "classifier head over the embedding, as written by `gpuserve fit`"),
+    TEXT("head", 0, CMD_CLASSIFY | CMD_EMBED | CMD_INSPECT | CMD_BENCH | CMD_SERVE, head, "FILE",
+         "classifier head over the embedding, as written by `gpuserve fit` (embed: with --outputs labels)"),
     TEXT("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
          "auto, cpu, cuda:N, a UUID, or auto with options, such as auto:order=load,max_load=0.5 (default auto: the usable GPU with the most free memory, else the CPU)"),
     TEXT("device", 'd', CMD_DOCTOR, device, "DEVICE",
@@ -124,9 +140,13 @@ const struct cli_option cli_options[] = {
           "max tokens in the queue; above it, requests are rejected with 429 (default 1048576)"),
     PORT("queue-ms", CMD_SERVE, queue_ms, 3600000,
          "max queued work in milliseconds, at the recently measured throughput; above it, requests are rejected with 429; 0: no limit (default 500)"),
+    COUNT("tokens-per-second", CMD_SERVE, tokens_per_second, UINT32_MAX,
+          "quota of each model in computed tokens per second; above it, requests are rejected with 429 (default: none)"),
     CHOICE("pooling", VECTORS | CMD_FIT | CMD_INSPECT | CMD_RERANK | CMD_SERVE, pooling, poolings,
            "pooling method, overrides the model's own"),
-    FLAG("mmap", 0, OPENS, mmap, 1, "accepted without effect: weights are read, never mapped"),
+    FLAG("mmap", 0, OPENS, mmap, 1, "CPU: map packed weights read-only from the weights cache, so that processes share their memory"),
+    TEXT("weights-cache", 0, OPENS, weights_cache, "DIR",
+         "CPU: folder of packed weights, an absolute path; off: none (default gpuserve/weights in XDG_CACHE_HOME or ~/.cache)"),
     SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE | CMD_CONVERT | CMD_PRUNE, memory_budget, 0x1p60,
          "max memory of all models together, such as 12G or 800MB (default: the device's free memory)"),
     SIZE("result-cache", CMD_SERVE | CMD_INSPECT, cache_bytes, 0x1p46,
@@ -140,7 +160,7 @@ const struct cli_option cli_options[] = {
          "JSON field or CSV column of the text (default text)"),
     TEXT("pair-column", 0, CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pair_column, "NAME",
          "JSON field or CSV column of the second text (default pair)"),
-    COUNT("batch", (READS & ~CMD_RERANK) | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
+    COUNT("batch", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_CALIBRATE | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
     TEXT("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "prepend TEXT to every text"),
     TEXT("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
     TEXT("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "prepend one of the model's prompts to every text, such as query"),
@@ -153,12 +173,25 @@ const struct cli_option cli_options[] = {
     FLAG("no-normalize", 0, CMD_EMBED | CMD_CALIBRATE, normalize, GPUSERVE_NORMALIZE_NO, "do not normalize vectors"),
     CHOICE("truncate", CMD_EMBED | CMD_CALIBRATE | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
            "side on which texts over the token limit are cut; strict rejects them"),
+    CHOICE("chunking", CMD_EMBED, chunking, methods,
+           "embedding of whole texts over the token limit; window: one vector per text; late: late chunking, one vector per chunk"),
+    CHOICE("chunk-by", CMD_EMBED, chunk_by, chunk_kinds,
+           "late chunking: unit of a chunk (default tokens); spans: byte ranges in the field \"spans\" of JSON lines"),
+    COUNT("chunk-tokens", CMD_EMBED, chunk_tokens, 16777216, "late chunking: tokens per chunk (default 256); with sentence: adjacent sentences with at most N tokens together"),
+    COUNT("window-tokens", CMD_EMBED, window_tokens, 1048576, "tokens per window, including prompt and special tokens (default: the model's limit)"),
+    COUNT("stride", CMD_EMBED, stride, 1048576, "distance between the starts of two windows, in tokens (default: no overlap; late: overlap of 256 tokens, at most a quarter of a window)"),
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pairs, 1, "the input is pairs of texts"),
+    TEXT("outputs", 0, CMD_EMBED, outputs, "LIST",
+         "several outputs of each text from one pass, as JSON: dense, sparse, colbert, labels, separated by commas"),
     FLAG("sparse", 0, CMD_EMBED, sparse, 1, "sparse vectors (SPLADE) instead of dense ones: the token ids with a weight above zero"),
     FLAG("raw", 0, CMD_CLASSIFY | CMD_RERANK, score, GPUSERVE_SCORE_RAW, "output raw scores (logits) instead of probabilities"),
     CHOICE("aggregation", CMD_CLASSIFY, aggregation, aggregations,
            "token classification: merge adjacent tokens of one kind into an entity (default simple), output each token, or label whole words by their first token, the mean or the best token"),
     LIST("ignore-label", CMD_CLASSIFY, ignored_labels, "LABEL", "omit entities of LABEL (default O)"),
+    TEXT("labels", 0, CMD_CLASSIFY, labels, "LABELS", "find entities of these labels, separated by commas, with a GLiNER model"),
+    POSITIVE("threshold", CMD_CLASSIFY, threshold, 1, "P", "with --labels: minimum score of an entity (default 0.5)"),
+    FLAG("nested", 0, CMD_CLASSIFY, nested, 1, "with --labels: an entity may lie inside another one"),
+    FLAG("multi-label", 0, CMD_CLASSIFY, multi_label, 1, "with --labels: a span may have several labels"),
     COUNT("top", CMD_CLASSIFY | CMD_RERANK, top, 1048576, "output only the N best labels or documents, best first"),
     FLAG("no-special", 0, CMD_TOKENIZE, no_special, 1, "omit special tokens ([CLS], [SEP] and similar)"),
     FLAG("spans", 0, CMD_TOKENIZE, spans, 1, "add the byte range of each token in its text"),
@@ -166,7 +199,7 @@ const struct cli_option cli_options[] = {
          "write to FILE, which is renamed into place when complete (default standard output)"),
     CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
            "output format (default: npy for a .npy file, text for .txt, .tsv and .csv, else json)"),
-    FLAG("json", 0, CMD_CONVERT | CMD_PRUNE | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE, json, 1, "output a JSON object instead of readable text"),
+    FLAG("json", 0, CMD_CONVERT | CMD_PRUNE | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE | CMD_PLAN, json, 1, "output a JSON object instead of readable text"),
     COUNT("text-tokens", CMD_PROFILE, text_tokens, 1048576, "tokens of each text (default 128)"),
     COUNT("texts", CMD_PROFILE, texts, 1048576, "texts in the batch (default: as many as fit)"),
     COUNT("rounds", CMD_PROFILE, rounds, 10000, "number of runs of the batch; results are medians (default 20)"),
@@ -175,21 +208,24 @@ const struct cli_option cli_options[] = {
     TEXT("trace", 0, CMD_PROFILE, trace, "FILE", "write the last run as a trace for the viewers of Chrome and Perfetto"),
     TEXT("select", 0, CMD_DEVICES, select, "DEVICE", "list only the devices that DEVICE matches, one per line: cuda:*, auto:limit=2,order=memory"),
     FLAG("watch", 0, CMD_DEVICES, watch, 1, "refresh until interrupted"),
-    REAL("interval", CMD_DEVICES, interval, 3600, "S", "seconds between refreshes (default 2)"),
+    POSITIVE("interval", CMD_DEVICES, interval, 3600, "S", "seconds between refreshes (default 2)"),
     COUNT("looks", CMD_DEVICES, looks, 1000000000, "exit after N refreshes"),
     TEXT("workload", 0, CMD_BENCH, workload, "LIST",
          "comma-separated workloads: W1-N, W2, W3 (default W1-8,W1-32,W1-128,W2,W3)"),
     FLAG("dtypes", 0, CMD_BENCH, table, CLI_TABLE_DTYPES, "print a table of speed, memory and accuracy in every compute type"),
     FLAG("batches", 0, CMD_BENCH, table, CLI_TABLE_BATCHES, "print a table of milliseconds per text against the batch size"),
     COUNT("share", CMD_BENCH, share, 64, "run 1 to N copies of the model on the device at a set load; print utilization and latency"),
-    REAL("rate", CMD_BENCH, rate, 1e6, "R", "texts per second for each model of --share (default: a quarter of the throughput of one)"),
+    POSITIVE("rate", CMD_BENCH | CMD_PLAN, rate, 1e6, "R", "plan: texts per second of the busiest minute; bench: for each model of --share (default: a quarter of the throughput of one)"),
+    POSITIVE("p99-ms", CMD_PLAN, p99_ms, 1e6, "MS", "99 of 100 texts complete within MS milliseconds (default 50)"),
+    POSITIVE("core-price", CMD_PLAN, core_price, 1e6, "PRICE", "price of a core and hour, in any currency (default 0.04)"),
+    TEXT("measured", 0, CMD_PLAN, measured, "FILE", "use the measurement in FILE, the output of plan --json, instead of measuring"),
     TEXT("plot", 0, CMD_BENCH, plot, "FILE", "write the table of --share as an SVG plot"),
     FLAG("chain", 0, CMD_BENCH, chain, 1, "500 elementwise operations over 1 million numbers, beside numpy and jax"),
     TEXT("operations", 0, CMD_BENCH, operations, "LIST",
          "comma-separated operations of --chain, repeated (default sin,cos)"),
     FLAG("lstm", 0, CMD_BENCH, lstm, 1,
          "the forward pass of an LSTM by every path; with --model and --input also the accuracy on every device"),
-    REAL("seconds", CMD_BENCH | CMD_PRUNE, seconds, 3600, "S", "duration of each workload (default 3)"),
+    POSITIVE("seconds", CMD_BENCH | CMD_PRUNE | CMD_PLAN, seconds, 3600, "S", "duration of each workload (default 3); plan: of the measurement (default 10)"),
     TEXT("train", 0, CMD_FIT, train, "FILE", "labelled texts to train on, .csv or .jsonl"),
     TEXT("validation", 0, CMD_FIT, validation, "FILE", "labelled texts to select C with"),
     TEXT("test", 0, CMD_FIT, test, "FILE", "labelled texts to measure accuracy on"),
@@ -198,8 +234,8 @@ const struct cli_option cli_options[] = {
     LIST("label-name", CMD_FIT | CMD_BENCH, label_names, "OLD=NEW", "rename label OLD of the data to NEW in the head"),
     LIST("where", CMD_FIT | CMD_BENCH, where, "COLUMN=VALUE", "use only rows with this value"),
     COUNT("limit", CMD_FIT, limit, 100000000, "train on a random sample of N texts"),
-    REAL("C", CMD_FIT, c, 1e9, "C", "inverse regularization strength (default 10, or the best on --validation)"),
-    REAL("tolerance", CMD_FIT, tolerance, 1, "T",
+    POSITIVE("C", CMD_FIT, c, 1e9, "C", "inverse regularization strength (default 10, or the best on --validation)"),
+    POSITIVE("tolerance", CMD_FIT, tolerance, 1, "T",
          "stop when the gradient of the mean loss is below T (default 0.0001)"),
     REAL("seed", CMD_FIT, seed, 4294967295.0, "N", "random seed of --split and --limit (default 0)"),
     TEXT("data-name", 0, CMD_FIT, data_name, "TEXT", "source of the texts, stored in the head (default: the file name)"),
@@ -236,6 +272,9 @@ const struct cli_option cli_options[] = {
     LIST("allowed-host", CMD_SERVE, allowed_hosts, "HOST", "without keys: accept requests with this host name too; *: all"),
     FLAG("open-metrics", 0, CMD_SERVE, open_metrics, 1, "serve /metrics without a key"),
     TEXT("access-log", 0, CMD_SERVE, access_log, "FILE", "append one JSON line per request to FILE; - is standard output; reopened on SIGHUP"),
+    CHOICE("compress", CMD_SERVE, compress, compressions, "gzip replies for clients that accept it: remote (default), always or never"),
+    TEXT("batch-dir", 0, CMD_SERVE, batch_dir, "DIR", "keep the files and batches of OpenAI's Batch API in DIR (default: /v1/files and /v1/batches are refused)"),
+    SIZE("batch-disk", CMD_SERVE, batch_disk, 0x1p50, "max size of the files in --batch-dir together, such as 2GB (default 10GiB)"),
     TEXT("config", 0, CMD_SERVE, config, "FILE", "JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables override it"),
     FLAG("check-config", 0, CMD_SERVE, check_config, 1, "print the configuration merged from flags, environment and file, and exit"),
     FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the permissions to open other files, start programs and trace processes"),

@@ -127,13 +127,19 @@ static int is_gguf_entry(const struct dirent *entry)
     return cli_pull_is_gguf(entry->d_name);
 }
 
-/* The path of the only GGUF file of a folder, owned; NULL if there is none or there are several. */
+/* The path of the only GGUF file of a folder, or of the first of its parts, owned; NULL if there is
+ * none or there are several. */
 static char *only_gguf(const char *folder)
 {
     struct dirent **entries = NULL;
-    const int n = scandir(folder, &entries, is_gguf_entry, NULL);
-    char *path = n == 1 ? cli_format("%s/%s", folder, entries[0]->d_name) : NULL;
+    const int n = scandir(folder, &entries, is_gguf_entry, alphasort);
+    int number, count = 1;
+    char *path = NULL;
 
+    if (n > 0 && (!cli_pull_gguf_part(entries[0]->d_name, &number, &count) || number != 1))
+        count = 1;
+    if (n > 0 && n == count)
+        path = cli_format("%s/%s", folder, entries[0]->d_name);
     for (int i = 0; i < n; i++)
         free(entries[i]);
     free(entries);
@@ -144,11 +150,16 @@ static char *only_gguf(const char *folder)
 static char *find_in_snapshot(const char *snapshot, const char *file)
 {
     char *path = cli_format("%s/%s", snapshot, file ? file : "config.json");
-    const bool found = access(path, R_OK) == 0;
+    bool found = access(path, R_OK) == 0;
 
     if (found && file)
         return path;
     free(path);
+    if (!found && !file) {
+        path = cli_format("%s/gliner_config.json", snapshot);
+        found = access(path, R_OK) == 0;
+        free(path);
+    }
     if (found)
         return cli_copy(snapshot, strlen(snapshot));
     return file ? NULL : only_gguf(snapshot);

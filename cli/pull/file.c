@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,50 +20,6 @@
 
 #define TRIES 6
 #define FIRST_PAUSE_MS 250
-#define HASH_READ_BYTES (1 << 20)
-
-/* ---------------------------------------------------------------------------------------- hash */
-
-static bool hash_bytes(EVP_MD_CTX *context, int fd)
-{
-    unsigned char *bytes = cli_alloc(HASH_READ_BYTES, 1);
-    ssize_t n = -1;
-
-    if (lseek(fd, 0, SEEK_SET) == 0) {
-        while ((n = read(fd, bytes, HASH_READ_BYTES)) > 0 || (n < 0 && errno == EINTR)) {
-            if (n > 0)
-                EVP_DigestUpdate(context, bytes, (size_t)n);
-        }
-    }
-    free(bytes);
-    return n == 0;
-}
-
-/* Writes the hash as hexadecimal digits: sha256 for LFS, else git's SHA-1. False on a read
- * error. */
-static bool hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_BYTES])
-{
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    char header[64];
-    bool ok = context && EVP_DigestInit_ex(context, file->is_lfs ? EVP_sha256() : EVP_sha1(), NULL);
-
-    if (ok && !file->is_lfs) {
-        /* git hashes a blob with the prefix "blob SIZE" and a NUL */
-        const int n = snprintf(header, sizeof(header), "blob %llu", (unsigned long long)file->size);
-
-        EVP_DigestUpdate(context, header, (size_t)n + 1);
-    }
-    ok = ok && hash_bytes(context, fd) && EVP_DigestFinal_ex(context, hash, &size) &&
-         2 * size < PULL_HASH_BYTES;
-    for (unsigned int i = 0; ok && i < size; i++)
-        snprintf(text + 2 * i, 3, "%02x", hash[i]);
-    EVP_MD_CTX_free(context);
-    return ok;
-}
-
-/* ---------------------------------------------------------------------------------------- file */
 
 /* Opens and locks the incomplete file. Another program may finish and rename the file while this
  * one waits for the lock; the loop then opens the name again (compares inode and device). */
@@ -154,8 +109,9 @@ static int fetch(struct pull_job *job, const struct pull_file *file, int fd)
         resumed = to.have > 0;
         if (receive(job, file, &to) != CLI_OK)
             return CLI_FAILED;
-        if (!hash_file(fd, file, hash))
-            return cli_fail("%s: cannot read the downloaded file: %s", file->name, strerror(errno));
+        if ((job->http->helper ? cli_helper_hash(job->http, fd, file, hash)
+                               : cli_hash_file(fd, file, hash)) != CLI_OK)
+            return CLI_FAILED;
         if (strcmp(hash, file->hash) == 0)
             return fsync(fd) == 0 ? CLI_OK : cli_fail("%s: %s", file->name, strerror(errno));
         to.have = 0;

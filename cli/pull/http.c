@@ -1,9 +1,8 @@
 /*
- * http.c - HTTP requests to a hub through libcurl.
+ * http.c - documents and files of a hub by HTTP: endpoint and token, retries, size limits.
  *
- * TLS certificates are always verified. An https endpoint never redirects to plain http. The token
- * is sent to the endpoint's host only (libcurl drops it on a redirect to another host). Over plain
- * http the token is sent to a loopback address only. Used by one thread.
+ * curl.c or helper.c makes each request. Over plain http the token is sent to a loopback address
+ * only. Used by one thread.
  */
 #include "cli/pull/pull.h"
 
@@ -16,9 +15,6 @@
 #include <unistd.h>
 
 #define DEFAULT_ENDPOINT "https://huggingface.co"
-#define CONNECT_TIMEOUT_S 20L
-#define STALL_TIMEOUT_S 30L
-#define MAX_REDIRECTS 5L
 #define TOKEN_BYTES 512
 
 /* ---------------------------------------------------------------------------------- environment */
@@ -74,24 +70,23 @@ static char *clean_token(char *token)
     return NULL;
 }
 
+/* True if the host of an http URL is this machine. A URL with a user name has no such host. */
 static bool is_loopback(const char *url)
 {
-    CURLU *parts = curl_url();
-    char *host = NULL;
-    bool loopback = false;
+    const char *host = url + strlen("http://");
+    const size_t size = strcspn(host, "/?#"), name = strcspn(host, ":/?#");
 
-    if (parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK)
-        loopback = strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
-                   strncmp(host, "127.", 4) == 0;
-    curl_free(host);
-    curl_url_cleanup(parts);
-    return loopback;
+    if (memchr(host, '@', size))
+        return false;
+    return (name == 9 && strncasecmp(host, "localhost", name) == 0) ||
+           strncmp(host, "[::1]", 5) == 0 ||
+           (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == name);
 }
 
 int cli_http_init(struct pull_http *http)
 {
     const char *endpoint = set_or_null("HF_ENDPOINT"), *token = set_or_null("HF_TOKEN");
+    const char *helper = set_or_null("GPUSERVE_FETCH");
     size_t size;
 
     memset(http, 0, sizeof(*http));
@@ -102,8 +97,10 @@ int cli_http_init(struct pull_http *http)
         size--;
     if (strncasecmp(endpoint, "https://", 8) != 0 && strncasecmp(endpoint, "http://", 7) != 0)
         return cli_fail("HF_ENDPOINT: \"%s\" is not an http or https URL", endpoint);
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(http->curl = curl_easy_init()))
-        return cli_fail("cannot initialize libcurl");
+    if (helper)
+        http->helper = cli_copy(helper, strlen(helper));
+    else if (cli_curl_open(&http->curl) != CLI_OK || cli_hash_open() != CLI_OK)
+        return CLI_FAILED;
     http->endpoint = cli_copy(endpoint, size);
     http->token = clean_token(token ? cli_copy(token, strlen(token)) : token_of_file());
     if (http->token && strncasecmp(endpoint, "https://", 8) != 0 && !is_loopback(http->endpoint)) {
@@ -116,12 +113,11 @@ int cli_http_init(struct pull_http *http)
 
 void cli_http_reset(struct pull_http *http)
 {
-    if (http->curl)
-        curl_easy_cleanup(http->curl);
+    cli_curl_close(http->curl);
+    free(http->helper);
     free(http->endpoint);
     free(http->token);
     memset(http, 0, sizeof(*http));
-    curl_global_cleanup();
 }
 
 char *cli_http_escape(const char *text, bool slashes)
@@ -141,58 +137,29 @@ char *cli_http_escape(const char *text, bool slashes)
 
 /* ------------------------------------------------------------------------------------- requests */
 
-static void prepare(struct pull_http *http, const char *url)
+static enum request_end run(const struct pull_http *http, struct http_request *request)
 {
-    CURL *curl = http->curl;
-    const bool plain = strncasecmp(http->endpoint, "http://", 7) == 0;
-    const char *bundle = set_or_null("CURL_CA_BUNDLE");
-
-    if (!bundle)
-        bundle = set_or_null("SSL_CERT_FILE");
-    curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, plain ? "http,https" : "https");
-    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, plain ? "http,https" : "https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, STALL_TIMEOUT_S);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "gpuserve");
-    if (bundle)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, bundle);
-    if (http->token) {
-        curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-        curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, http->token);
-    }
+    request->status = 0;
+    request->detail[0] = '\0';
+    return http->curl ? cli_curl_run(http, request) : cli_helper_run(http, request);
 }
 
-static bool may_pass(CURLcode code, long status)
+static bool may_pass(enum request_end end, long status)
 {
-    switch (code) {
-    case CURLE_OK:
+    if (end == REQUEST_DONE)
         return status == 429 || (status >= 500 && status <= 504);
-    case CURLE_PARTIAL_FILE:
-    case CURLE_RECV_ERROR:
-    case CURLE_SEND_ERROR:
-    case CURLE_GOT_NOTHING:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_HTTP2:
-    case CURLE_HTTP2_STREAM:
-        return true;
-    default:
-        return false;
-    }
+    return end == REQUEST_BROKEN;
 }
 
 /* Prints the message of a request that failed and is not retried. */
-static void fail_request(const struct pull_http *http, CURLcode code, long status, const char *what,
-                         const char *detail)
+static void fail_request(const struct pull_http *http, enum request_end end,
+                         const struct http_request *request, const char *what)
 {
-    if (code != CURLE_OK) {
-        cli_fail("%s: %s: %s", http->endpoint, what, detail[0] ? detail : curl_easy_strerror(code));
-        if (code == CURLE_PEER_FAILED_VERIFICATION)
+    const long status = request->status;
+
+    if (end != REQUEST_DONE) {
+        cli_fail("%s: %s: %s", http->endpoint, what, request->detail);
+        if (end == REQUEST_UNTRUSTED)
             cli_hint("set CURL_CA_BUNDLE to a file with the trusted CA certificates");
         else
             cli_hint("check the network, https_proxy and HF_ENDPOINT");
@@ -213,49 +180,42 @@ struct document {
     size_t size, capacity, max_bytes;
 };
 
-static size_t add_to_document(char *bytes, size_t one, size_t n, void *user)
+static bool add_to_document(void *user, long status, const char *bytes, size_t n)
 {
     struct document *document = user;
 
-    (void)one;
+    (void)status;
     if (n > document->max_bytes - document->size)
-        return CURL_WRITEFUNC_ERROR;
+        return false;
     document->bytes = cli_grow(document->bytes, &document->capacity, document->size + n + 1, 1);
     memcpy(document->bytes + document->size, bytes, n);
     document->size += n;
     document->bytes[document->size] = '\0';
-    return n;
+    return true;
 }
 
 char *cli_http_get(struct pull_http *http, const char *url, size_t max_bytes, size_t *size,
                    const char *what)
 {
     struct document document = { .max_bytes = max_bytes };
-    char detail[CURL_ERROR_SIZE];
-    long status = 0;
-    CURLcode code = CURLE_OK;
+    struct http_request request = { .url = url, .receive = add_to_document, .user = &document };
+    enum request_end end = REQUEST_FAILED;
 
     for (int attempt = 0; attempt < 3; attempt++) {
         if (attempt > 0)
             nanosleep(&(struct timespec){ attempt, 0 }, NULL);
         document.size = 0;
-        detail[0] = '\0';
-        prepare(http, url);
-        curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, detail);
-        curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, add_to_document);
-        curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &document);
-        code = curl_easy_perform(http->curl);
-        curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
-        if (!may_pass(code, status))
+        end = run(http, &request);
+        if (!may_pass(end, request.status))
             break;
     }
     *size = document.size;
-    if (code == CURLE_OK && status == 200 && document.bytes)
+    if (end == REQUEST_DONE && request.status == 200 && document.bytes)
         return document.bytes;
-    if (code == CURLE_WRITE_ERROR)
+    if (end == REQUEST_REFUSED)
         cli_fail("%s: %s: the response exceeds %zu bytes", http->endpoint, what, max_bytes);
     else
-        fail_request(http, code, status, what, detail);
+        fail_request(http, end, &request, what);
     free(document.bytes);
     return NULL;
 }
@@ -263,19 +223,15 @@ char *cli_http_get(struct pull_http *http, const char *url, size_t max_bytes, si
 /* ---------------------------------------------------------------------------------------- files */
 
 struct receiver {
-    struct pull_http *http;
     struct http_file *file;
     bool begun, too_long;
     int disk_errno;
 };
 
 /* First bytes of a body: 206 continues at `have`, 200 is the whole file, so `have` becomes 0. */
-static bool begin_body(struct receiver *r)
+static bool begin_body(struct receiver *r, long status)
 {
-    long status = 0;
-
     r->begun = true;
-    curl_easy_getinfo(r->http->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status == 200)
         r->file->have = 0;
     if (lseek(r->file->fd, (off_t)r->file->have, SEEK_SET) >= 0 &&
@@ -285,21 +241,18 @@ static bool begin_body(struct receiver *r)
     return false;
 }
 
-static size_t add_to_file(char *bytes, size_t one, size_t n, void *user)
+static bool add_to_file(void *user, long status, const char *bytes, size_t n)
 {
     struct receiver *r = user;
     struct http_file *file = r->file;
-    long status = 0;
 
-    (void)one;
-    curl_easy_getinfo(r->http->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206)
-        return n; /* body of an error page: discarded */
-    if (!r->begun && !begin_body(r))
-        return CURL_WRITEFUNC_ERROR;
+        return true; /* body of an error page: discarded */
+    if (!r->begun && !begin_body(r, status))
+        return false;
     r->too_long = n > file->size - file->have;
     if (r->too_long)
-        return CURL_WRITEFUNC_ERROR;
+        return false;
     for (size_t at = 0; at < n;) {
         const ssize_t written = write(file->fd, bytes + at, n - at);
 
@@ -307,40 +260,32 @@ static size_t add_to_file(char *bytes, size_t one, size_t n, void *user)
             continue;
         if (written < 0) {
             r->disk_errno = errno;
-            return CURL_WRITEFUNC_ERROR;
+            return false;
         }
         at += (size_t)written;
         file->have += (uint64_t)written;
     }
     cli_progress_update(file->progress, file->done_before + (double)file->have,
                         (file->done_before + (double)file->have) / file->total);
-    return n;
+    return true;
 }
 
 enum http_end cli_http_get_file(struct pull_http *http, const char *url, struct http_file *file)
 {
-    struct receiver receiver = { .http = http, .file = file };
-    char detail[CURL_ERROR_SIZE] = "", range[32];
-    long status = 0;
-    CURLcode code;
+    struct receiver receiver = { .file = file };
+    struct http_request request = {
+        .url = url, .offset = file->have, .receive = add_to_file, .user = &receiver
+    };
+    const enum request_end end = run(http, &request);
+    const long status = request.status;
 
-    prepare(http, url);
-    curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, detail);
-    curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, add_to_file);
-    curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &receiver);
-    if (file->have) {
-        snprintf(range, sizeof(range), "%llu-", (unsigned long long)file->have);
-        curl_easy_setopt(http->curl, CURLOPT_RANGE, range);
-    }
-    code = curl_easy_perform(http->curl);
-    curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (code == CURLE_OK && (status == 200 || status == 206))
+    if (end == REQUEST_DONE && (status == 200 || status == 206))
         return file->have == file->size ? HTTP_DONE : HTTP_BROKEN;
-    if (code == CURLE_OK && status == 416 && file->have) {
+    if (end == REQUEST_DONE && status == 416 && file->have) {
         file->have = 0; /* 416: the file on the server changed; restart from byte 0 */
         return ftruncate(file->fd, 0) == 0 ? HTTP_BROKEN : HTTP_FAILED;
     }
-    if (may_pass(code, status))
+    if (may_pass(end, status))
         return HTTP_BROKEN;
     if (receiver.disk_errno)
         cli_fail("%s: %s", file->what, strerror(receiver.disk_errno));
@@ -348,6 +293,6 @@ enum http_end cli_http_get_file(struct pull_http *http, const char *url, struct 
         cli_fail("%s: the server sends more than the %llu bytes listed", file->what,
                  (unsigned long long)file->size);
     else
-        fail_request(http, code, status, file->what, detail);
+        fail_request(http, end, &request, file->what);
     return HTTP_FAILED;
 }

@@ -154,6 +154,12 @@ static bool is_weights(const char *name, struct has has)
            (strcmp(name, "pytorch_model.bin") == 0 || (!has.pickle && is_pickle_shard(name)));
 }
 
+/* The heads of BGE-M3. */
+static bool is_late_head(const char *name)
+{
+    return strcmp(name, "sparse_linear.pt") == 0 || strcmp(name, "colbert_linear.pt") == 0;
+}
+
 static bool is_needed(const char *name, struct has has, const struct cli_list *include)
 {
     for (size_t i = 0; i < include->n; i++) {
@@ -164,8 +170,8 @@ static bool is_needed(const char *name, struct has has, const struct cli_list *i
         return is_module_file(name, has);
     if (strcmp(name, "sentencepiece.bpe.model") == 0)
         return !has.tokenizer;
-    return is_weights(name, has) || ends_with(name, ".json") || strcmp(name, "vocab.txt") == 0 ||
-           strcmp(name, "merges.txt") == 0;
+    return is_weights(name, has) || is_late_head(name) || ends_with(name, ".json") ||
+           strcmp(name, "vocab.txt") == 0 || strcmp(name, "merges.txt") == 0;
 }
 
 /* ------------------------------------------------------------------------------------- reading */
@@ -204,18 +210,21 @@ static int read_gguf(struct pull_list *list, const json_t *siblings, const char 
                      const char *file)
 {
     size_t chosen = 0;
-    int result = cli_pull_choose_gguf(siblings, model, file, &chosen);
+    int number, count = 1, result = cli_pull_choose_gguf(siblings, model, file, &chosen);
 
-    if (result != CLI_OK)
-        return result;
-    list->files = cli_grow(list->files, &list->capacity, 1, sizeof(*list->files));
-    result = read_file(&list->files[0], json_array_get(siblings, chosen), model);
-    if (result != CLI_OK)
-        return result;
-    list->n = 1;
+    if (result == CLI_OK && !cli_pull_gguf_part(name_at(siblings, chosen), &number, &count))
+        count = 1;
+    for (int i = 1; i <= count && result == CLI_OK; i++) {
+        if (i > 1)
+            result = cli_pull_next_gguf_part(siblings, model, list->files[0].name, i, &chosen);
+        if (result != CLI_OK)
+            break;
+        list->files = cli_grow(list->files, &list->capacity, list->n + 1, sizeof(*list->files));
+        result = read_file(&list->files[list->n], json_array_get(siblings, chosen), model);
+        list->total_bytes += result == CLI_OK ? list->files[list->n++].size : 0;
+    }
     list->is_gguf = true;
-    list->total_bytes = list->files[0].size;
-    return CLI_OK;
+    return result;
 }
 
 static int read_files(struct pull_list *list, const json_t *siblings,
@@ -240,7 +249,8 @@ static int read_files(struct pull_list *list, const json_t *siblings,
             return CLI_FAILED;
         list->total_bytes += list->files[list->n++].size;
         has_weights = has_weights || (!strchr(name, '/') && is_weights(name, has));
-        has_config = has_config || strcmp(name, "config.json") == 0;
+        has_config = has_config || strcmp(name, "config.json") == 0 ||
+                     strcmp(name, "gliner_config.json") == 0;
     }
     if (has_weights && has_config)
         return CLI_OK;

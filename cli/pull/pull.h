@@ -2,8 +2,10 @@
  * pull.h - the parts of `gpuserve pull`: downloads a model from a hub into the Hugging Face cache.
  *
  *   list.c: parses the file list of a revision, selects the needed files
- *   gguf.c: selects one GGUF file
- *   http.c: one HTTP request with size limits and verified TLS
+ *   gguf.c: selects one GGUF file, or the parts of a split one
+ *   http.c: documents and files by HTTP, with size limits and retries
+ *   curl.c, hash.c: one HTTP request with verified TLS, and the hash of a file, by libraries
+ *   helper.c: both by a helper program
  *   file.c: downloads one file into blobs/, resumes and verifies it
  *   cache.c: layout of the cache
  *
@@ -20,7 +22,6 @@
 #include "cli/options/options.h"
 #include "cli/io/output.h"
 
-#include <curl/curl.h>
 #include <jansson.h>
 
 /* ---------------------------------------------------------------------------------------- list */
@@ -40,7 +41,7 @@ struct pull_list {
     struct pull_file *files;
     size_t n, capacity;
     uint64_t total_bytes;
-    bool is_gguf; /* files[0] is a GGUF file, and the whole model */
+    bool is_gguf; /* the whole model is a GGUF file: files[0] and its other parts */
 };
 
 /* Download request: model, file and filters. */
@@ -57,10 +58,16 @@ void cli_pull_list_free(struct pull_list *list);
 
 bool cli_pull_is_gguf(const char *name);
 
+/* True for NAME-00001-of-0000N.gguf, a part of N > 1. */
+bool cli_pull_gguf_part(const char *name, int *number, int *count);
+
 /* Selects the GGUF file named `file`, or the only one if `file` is NULL: its index in the hub's
- * list. */
+ * list. A split file is its first part. */
 int cli_pull_choose_gguf(const json_t *siblings, const char *model, const char *file,
                          size_t *chosen);
+/* The index of part `number` of the split file that begins with `first`. */
+int cli_pull_next_gguf_part(const json_t *siblings, const char *model, const char *first,
+                            int number, size_t *chosen);
 
 /* Validate "ORG/NAME" or "NAME" by the hub's rules; a branch, tag or commit; a commit hash. */
 bool cli_pull_name_ok(const char *name);
@@ -72,14 +79,41 @@ bool cli_pull_is_commit(const char *revision);
 /* ---------------------------------------------------------------------------------------- http */
 
 struct pull_http {
-    CURL *curl;
+    void *curl;     /* libcurl's handle; NULL: requests go through `helper` */
+    char *helper;   /* the words of GPUSERVE_FETCH, one a line; NULL: the libraries are loaded */
     char *endpoint; /* "https://huggingface.co", without a trailing slash */
     char *token;    /* NULL: none, or must not be sent to this endpoint */
 };
 
-/* Reads HF_ENDPOINT, and HF_TOKEN or the token file. */
+/* Reads HF_ENDPOINT, HF_TOKEN or the token file, and GPUSERVE_FETCH; without it loads libcurl and
+ * libcrypto. */
 int cli_http_init(struct pull_http *http);
 void cli_http_reset(struct pull_http *http);
+
+/* A GET request. */
+struct http_request {
+    const char *url;
+    uint64_t offset; /* first byte that is asked for; 0: the whole body */
+    /* Called with each part of the body; false refuses the rest. */
+    bool (*receive)(void *user, long status, const char *bytes, size_t n);
+    void *user;
+    long status;      /* of the answer; 0: none came */
+    char detail[256]; /* why there is none */
+};
+
+enum request_end {
+    REQUEST_DONE,      /* the answer is complete */
+    REQUEST_BROKEN,    /* the connection broke */
+    REQUEST_REFUSED,   /* receive() refused the body */
+    REQUEST_UNTRUSTED, /* the server's certificate is not trusted */
+    REQUEST_FAILED
+};
+
+/* Loads libcurl and creates its handle. */
+int cli_curl_open(void **curl);
+void cli_curl_close(void *curl);
+enum request_end cli_curl_run(const struct pull_http *http, struct http_request *request);
+enum request_end cli_helper_run(const struct pull_http *http, struct http_request *request);
 
 /* Percent-encodes a part of a URL path; keeps '/' if `slashes`. Owned. */
 char *cli_http_escape(const char *text, bool slashes);
@@ -125,6 +159,17 @@ int cli_cache_set_ref(const struct pull_cache *cache, const char *revision, cons
 /* Path of the cached snapshot of a revision, or of `file` in it, owned; NULL if it is not in the
  * cache. A snapshot without config.json is the path of its only GGUF file. */
 char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision, const char *file);
+
+/* ---------------------------------------------------------------------------------------- hash */
+
+/* Loads libcrypto. */
+int cli_hash_open(void);
+/* Writes the hash of a downloaded file as hexadecimal digits: SHA-256 of an LFS file, else git's
+ * SHA-1. CLI_FAILED after a message. */
+int cli_hash_file(int fd, const struct pull_file *file, char text[PULL_HASH_BYTES]);
+/* The same by the helper. */
+int cli_helper_hash(const struct pull_http *http, int fd, const struct pull_file *file,
+                    char text[PULL_HASH_BYTES]);
 
 /* ---------------------------------------------------------------------------------------- file */
 

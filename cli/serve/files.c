@@ -1,5 +1,6 @@
 /*
- * files.c - limits the files that the server may open: models, keys, logs, system libraries.
+ * files.c - limits the files that the server may open: models, packed weights, keys, logs, system
+ * libraries.
  *
  * Landlock applies to one thread and the threads it starts. So the limit is set before the models
  * are opened, after a check that the process has a single thread. The kernel resolves a path when a
@@ -138,7 +139,7 @@ static int allow_name(struct cli_landlock *landlock, const char *name, const cha
 static int allow_model(struct cli_landlock *landlock, const char *path, const char *cache_dir)
 {
     char *real = realpath(path, NULL);
-    int result;
+    int number, count, result;
 
     if (strncmp(path, "random:", 7) == 0) {
         free(real);
@@ -146,11 +147,56 @@ static int allow_model(struct cli_landlock *landlock, const char *path, const ch
     }
     if (!real)
         return allow_name(landlock, path, cache_dir);
+    if (cli_pull_gguf_part(
+            path, &number,
+            &count)) { /* allow the folder: it holds the other parts of a split file */
+        free(real);
+        real = directory_of(path);
+        if (!real)
+            return -1;
+    }
     cut_to_repository(real);
     result = cli_landlock_allow(landlock, real, CLI_READ);
     free(real);
     if (result == 0 && is_link(path))
         result = allow_around(landlock, path, CLI_READ);
+    return result;
+}
+
+/* Creates a folder and its parents for this user; a failure shows when the folder is used. */
+static void make_private_folder(const char *path)
+{
+    char *copy = cli_copy(path, strlen(path));
+
+    for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(copy, 0700);
+        *slash = '/';
+    }
+    (void)mkdir(copy, 0700);
+    free(copy);
+}
+
+/* The folder of packed weights, as the library finds it (GPUSERVE_WEIGHTS_CACHE is set from the
+ * options). Files there are written, replaced and removed. */
+static int allow_weights_cache(struct cli_landlock *landlock)
+{
+    const char *given = secure_getenv("GPUSERVE_WEIGHTS_CACHE");
+    const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+    char *folder = NULL;
+    int result;
+
+    if (given)
+        folder = *given == '/' ? cli_copy(given, strlen(given)) : NULL;
+    else if (xdg && *xdg == '/')
+        folder = cli_format("%s/gpuserve/weights", xdg);
+    else if (home && *home == '/')
+        folder = cli_format("%s/.cache/gpuserve/weights", home);
+    if (!folder)
+        return 0;
+    make_private_folder(folder);
+    result = cli_landlock_allow(landlock, folder, CLI_READ | CLI_WRITE | CLI_CREATE | CLI_REPLACE);
+    free(folder);
     return result;
 }
 
@@ -222,6 +268,16 @@ static int allow_socket(struct cli_landlock *landlock, const char *path)
     return result;
 }
 
+/* Made here if it is missing: its parent directory may be denied later. The server reports errors
+ * when it opens it. */
+static int allow_batches(struct cli_landlock *landlock, const char *path)
+{
+    if (!path)
+        return 0;
+    mkdir(path, 0700);
+    return cli_landlock_allow(landlock, path, CLI_STORE);
+}
+
 static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
                      const gpuserve_http_options *options)
 {
@@ -229,6 +285,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
 
     for (size_t i = 0; i < options->n_models && result == 0; i++)
         result = allow_model(landlock, options->models[i].path, args->cache_dir);
+    if (result == 0)
+        result = allow_weights_cache(landlock);
     if (result == 0)
         result = allow_file(landlock, args->head);
     if (result == 0)
@@ -243,6 +301,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
         result = allow_file(landlock, options->tls_client_crl_file);
     if (result == 0)
         result = allow_socket(landlock, options->unix_path);
+    if (result == 0)
+        result = allow_batches(landlock, options->batch_dir);
     return result ? result : allow_log(landlock, options->access_log);
 }
 

@@ -61,8 +61,15 @@ int cli_landlock_allow(struct cli_landlock *landlock, const char *path, int righ
             rule.allowed_access |= LANDLOCK_ACCESS_FS_WRITE_FILE;
         if (rights & CLI_CREATE && is_directory)
             rule.allowed_access |= LANDLOCK_ACCESS_FS_MAKE_REG;
+        if (rights & CLI_REPLACE && is_directory)
+            rule.allowed_access |= LANDLOCK_ACCESS_FS_REMOVE_FILE;
         if (rights & CLI_SOCKET && is_directory)
             rule.allowed_access |= LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
+        if (rights & CLI_STORE && is_directory)
+            rule.allowed_access |= (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
+                                    LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
+                                    LANDLOCK_ACCESS_FS_REMOVE_FILE | TRUNCATE) &
+                                   landlock->handled;
         result = (int)syscall(__NR_landlock_add_rule, landlock->ruleset, LANDLOCK_RULE_PATH_BENEATH,
                               &rule, 0);
         /* Pipes and sockets are not in the file tree and take no rule: open ones stay usable. */

@@ -39,9 +39,11 @@ uint64_t cli_watchdog_us(void);
 
 enum cli_file_right {
     CLI_READ = 1,
-    CLI_WRITE = 2,  /* no reading; no truncating either, if the kernel can control it */
-    CLI_CREATE = 4, /* create regular files below a directory */
-    CLI_SOCKET = 8, /* create sockets and remove files below a directory */
+    CLI_WRITE = 2,    /* no reading; no truncating either, if the kernel can control it */
+    CLI_CREATE = 4,   /* create regular files below a directory */
+    CLI_SOCKET = 8,   /* create sockets and remove files below a directory */
+    CLI_REPLACE = 16, /* remove and rename files below a directory */
+    CLI_STORE = 32,   /* read, write, truncate, create, rename and remove files below a directory */
 };
 
 struct cli_landlock {

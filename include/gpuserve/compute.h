@@ -115,8 +115,8 @@ typedef struct gpuserve_matmul_job {
 /** Timings of a call; initialise with the _INIT macro. */
 typedef struct gpuserve_compute_result {
     uint32_t struct_size;
-    uint32_t variant;        /**< the variant that ran: gpuserve_matmul_variant, _chain_variant or
-                                  _lstm_variant */
+    uint32_t variant;        /**< the variant that ran: gpuserve_matmul_variant, _chain_variant,
+                                  _random_variant or _lstm_variant */
     double   kernel_seconds; /**< time on the device: rounding, packing and computing. On a GPU by
                                   the device's clock */
     double   copy_seconds;   /**< time to copy operands to the device and the result back; on the
@@ -214,6 +214,45 @@ gpuserve_chain(gpuserve_compute *compute, const gpuserve_chain_step *steps, size
                const float *in, float *out, size_t n, gpuserve_compute_result *result,
                gpuserve_error *error);
 
+/* =================================================================================== random */
+
+/** Generator of random numbers. All values give the same numbers. Since: 0.2 */
+typedef enum gpuserve_random_variant {
+    GPUSERVE_RANDOM_AUTO = 0,  /**< gpuserve's own loop or kernel */
+    GPUSERVE_RANDOM_CURAND = 1 /**< GPU: curandGenerate() of cuRAND 10, loaded at run time */
+} gpuserve_random_variant;
+
+/** Maximum number of outputs of one gpuserve_random_numbers() call. */
+#define GPUSERVE_RANDOM_MAX_NUMBERS 1073741824
+
+/**
+ * Outputs of the generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel Random Numbers:
+ * As Easy as 1, 2, 3"). Output p = first + i is word p mod 4 of block b = p / 4. The key is the seed.
+ * The 128-bit counter is b / 65536 in the lower 64 bits and b mod 65536 in the upper ones. That is the
+ * order of cuRAND's CURAND_RNG_PSEUDO_PHILOX4_32_10 with CURAND_ORDERING_PSEUDO_LEGACY. The weights of
+ * a random model ("random:SHAPE") are these outputs as signed 32-bit integers times a constant.
+ *
+ * @param variant  gpuserve_random_variant
+ * @param seed     Any number.
+ * @param first    Index of the first output: a multiple of 4, at most 2^60.
+ * @param out      [n] outputs; undefined after GPUSERVE_E_DEVICE, unchanged after another failure.
+ * @param n        Number of outputs; 0 is allowed and does nothing.
+ * @param result   May be NULL. Its `variant` is a gpuserve_random_variant.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID      an unknown variant, `first` is not a multiple of 4 or over 2^60,
+ *                                 `out` is NULL
+ *         GPUSERVE_E_TOO_LARGE    `n` is over GPUSERVE_RANDOM_MAX_NUMBERS
+ *         GPUSERVE_E_UNSUPPORTED  CURAND on a CPU, or cuRAND is not installed
+ *         GPUSERVE_E_NOMEM        host or device
+ *         GPUSERVE_E_DEVICE       the device failed; close the handle
+ *
+ * Thread-safety: safe; calls on one handle are serialised. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_random_numbers(gpuserve_compute *compute, uint32_t variant, uint64_t seed, uint64_t first,
+                        uint32_t *out, size_t n, gpuserve_compute_result *result,
+                        gpuserve_error *error);
+
 /* ===================================================================================== lstm */
 
 /**
@@ -261,9 +300,11 @@ typedef enum gpuserve_lstm_variant {
     GPUSERVE_LSTM_STEPS = 1, /**< each time step separately: its product, then its gates; on a GPU
                                   several kernels per step and direction. The baseline for
                                   comparisons */
-    GPUSERVE_LSTM_FUSED = 2  /**< one input product for all time steps, then the recurrence; on a
+    GPUSERVE_LSTM_FUSED = 2, /**< one input product for all time steps, then the recurrence; on a
                                   GPU in one kernel that keeps the recurrent weights in shared
                                   memory */
+    GPUSERVE_LSTM_CUDNN = 3  /**< GPU: cudnnRNNForward() of cuDNN 9, loaded at run time. AUTO never
+                                  selects it */
 } gpuserve_lstm_variant;
 
 /**
@@ -326,7 +367,7 @@ gpuserve_lstm_create(gpuserve_lstm **lstm, gpuserve_compute *compute,
  *         GPUSERVE_E_INVALID      a NULL pointer, `cu_seqlens` does not begin at 0 or decreases, a
  *                                 capacity is too small, outputs overlap, an unknown value
  *         GPUSERVE_E_TOO_LARGE    the byte count overflows the address space
- *         GPUSERVE_E_UNSUPPORTED  the device lacks this variant
+ *         GPUSERVE_E_UNSUPPORTED  the device lacks this variant, or cuDNN is not installed
  *         GPUSERVE_E_NOMEM        host or device; the message has the sizes
  *         GPUSERVE_E_DEVICE       the device failed; close the compute handle
  *

@@ -13,7 +13,7 @@ extern "C" {
 
 /* ================================================================================== library */
 
-/** The library version, "0.1.0". Static string. Thread-safety: safe. Since: 0.1 */
+/** The library version, "0.2.0". Static string. Thread-safety: safe. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_version(void);
 
 /** Number in the soname: equal numbers are binary compatible. Thread-safety: safe. Since: 0.1 */
@@ -38,8 +38,9 @@ typedef enum gpuserve_memory_policy {
 /** Options of gpuserve_context_create(). Zero means the default in every field. */
 typedef struct gpuserve_context_options {
     uint32_t        struct_size;
-    uint32_t        n_threads;           /**< compute threads; default: as many as the affinity mask
-                                              and the cgroup quota allow */
+    uint32_t        n_threads;           /**< compute threads; default: one for each physical core
+                                              that the affinity mask allows, at most the cgroup's
+                                              CPU quota, rounded to the nearest */
     uint64_t        memory_budget_bytes; /**< max memory of all models together; default no limit */
     gpuserve_log_fn log;                 /**< default: no logging */
     void           *log_user;

@@ -31,6 +31,8 @@
 #include <gpuserve/context.h>
 #include <gpuserve/convert.h>
 #include <gpuserve/devices.h>
+#include <gpuserve/long_texts.h>
+#include <gpuserve/entities.h>
 #include <gpuserve/model.h>
 #include <gpuserve/retrieval.h>
 #include <gpuserve/run.h>
@@ -38,7 +40,7 @@
 #include <gpuserve/types.h>
 
 #define GPUSERVE_VERSION_MAJOR 0
-#define GPUSERVE_VERSION_MINOR 1
+#define GPUSERVE_VERSION_MINOR 2
 #define GPUSERVE_VERSION_PATCH 0
 
 #endif /* GPUSERVE_GPUSERVE_H */

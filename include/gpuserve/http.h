@@ -49,6 +49,14 @@ typedef struct gpuserve_http_model {
 #define GPUSERVE_HTTP_MODEL_INIT { (uint32_t)sizeof(gpuserve_http_model), 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
+/** Which replies are compressed, if the client accepts gzip. Replies below 1024 bytes and those that
+ *  do not shrink by a quarter (base64) never are. */
+typedef enum gpuserve_compression {
+    GPUSERVE_COMPRESSION_REMOTE = 0, /**< those of clients of other machines */
+    GPUSERVE_COMPRESSION_ALWAYS = 1,
+    GPUSERVE_COMPRESSION_NEVER = 2
+} gpuserve_compression;
+
 /** Options of gpuserve_http_start(). Zero means the default in every field but the models. */
 typedef struct gpuserve_http_options {
     uint32_t                   struct_size;
@@ -139,11 +147,15 @@ typedef struct gpuserve_http_options {
     size_t             n_allowed_hosts;
     uint32_t           shutdown_delay_ms; /**< time for which gpuserve_http_drain() keeps serving
                                                while health reports "not ready"; default 0 */
-    uint32_t           reserved;
+    uint32_t           compression; /**< gpuserve_compression */
+    const char        *batch_dir; /**< directory of the files and batches of OpenAI's Batch API, made
+                                       if missing; one server at a time uses it. Default: these
+                                       paths are refused */
+    uint64_t           batch_disk_bytes; /**< limit of its files together; default 10 GiB */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -62,7 +62,9 @@ typedef struct gpuserve_model_options {
                                        Larger work is split into batches of this size */
     uint32_t    n_threads;        /**< number of the context's threads; default all */
     uint32_t    pooling;          /**< gpuserve_pooling_kind that overrides the model's own */
-    uint32_t    use_mmap;         /**< 0 or 1, no effect: weights are read, never mapped */
+    uint32_t    use_mmap;         /**< 1, on a CPU: packed weights of any dtype are kept on disk and
+                                       mapped read-only, so that processes share them; see
+                                       gpuserve_model_open() */
     uint32_t    max_queue_tokens; /**< queue limit; one request reserves at most half of it; default
                                        1048576 */
     uint32_t    warmup;           /**< batches to run before the model is returned: a number, or
@@ -97,10 +99,16 @@ typedef struct gpuserve_model_options {
     const char *default_prompt_name; /**< the model's prompt for jobs that name none; default: the
                                           model's own default prompt */
     const char *default_prompt;   /**< the same as a text, UTF-8; "": no prompt */
+    uint64_t    max_tokens_per_second; /**< quota, at most 10^12: a token bucket with the capacity of
+                                       one second. A request is admitted while the bucket is not
+                                       empty and takes its tokens, below zero too, so that the rate
+                                       holds for requests of any size; else GPUSERVE_E_BUSY, with
+                                       retry_after_ms. Counted are tokens that are computed: not
+                                       those of the result cache. Default 0: none. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */
@@ -163,6 +171,11 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
 
 /**
  * Load a model from an unmodified Hugging Face or sentence-transformers directory, or a GGUF file.
+ *
+ * On a CPU, packed int8 weights (with `use_mmap` those of every dtype) are kept in a folder on disk
+ * together with their calibration, and a later load takes them from there: docs/formats.md. The
+ * folder is GPUSERVE_WEIGHTS_CACHE when the context is created (an absolute path; any other value:
+ * none), by default gpuserve/weights in XDG_CACHE_HOME or ~/.cache. It never fails a load.
  *
  * @param model    Receives the model, owned; NULL on failure.
  * @param context  NULL gives the model a private context.

@@ -19,14 +19,16 @@ typedef enum gpuserve_rerank_method {
     GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: gpuserve_model_rerank_method() */
     GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one text pair through the model's
                                             single-label classifier */
-    GPUSERVE_RERANK_COSINE = 2         /**< cosine similarity of their embeddings */
+    GPUSERVE_RERANK_COSINE = 2,        /**< cosine similarity of their embeddings */
+    GPUSERVE_RERANK_MAX_SIM = 3        /**< gpuserve_max_sim() of their token vectors; needs a model
+                                            of late interaction (ColBERT, BGE-M3) */
 } gpuserve_rerank_method;
 
 /**
  * The default method of gpuserve_rerank() with this model: CROSS_ENCODER if the model has a
- * classifier of its own with one label, else COSINE if it computes embeddings, else DEFAULT: it
- * cannot rerank. gpuserve_model_info() reports the same as "rerank". Thread-safety: safe.
- * Since: 0.1
+ * classifier of its own with one label, else COSINE if it computes embeddings, else MAX_SIM if its
+ * output is token vectors, else DEFAULT: the model cannot rerank. gpuserve_model_info() reports the
+ * same as "rerank". Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model);
 
@@ -34,17 +36,20 @@ GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_
 typedef struct gpuserve_rerank_options {
     uint32_t       struct_size;
     uint32_t       method;          /**< gpuserve_rerank_method */
-    uint32_t       score;           /**< of a cross-encoder: GPUSERVE_SCORE_SIGMOID (default; 0 to
-                                         1) or GPUSERVE_SCORE_RAW; a cosine is -1 to 1 with both */
+    uint32_t       score;           /**< CROSS_ENCODER: GPUSERVE_SCORE_SIGMOID (default; 0 to 1) or
+                                         _RAW. COSINE: -1 to 1 with both. MAX_SIM: _RAW is the sum of
+                                         gpuserve_max_sim(); the others divide the sum by n_query,
+                                         -1 to 1 */
     uint32_t       truncation;      /**< gpuserve_truncation */
     size_t         top_n;           /**< max documents in `order`; default all */
     size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
     const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
-    const char    *query_prompt;    /**< COSINE: prefix of the query; default the model's prompt
-                                         "query", else its default one. Of a reranker that is a
-                                         language model (Qwen3-Reranker): the instruction */
-    const char    *document_prompt; /**< COSINE: prefix of documents; default the model's prompt
-                                         "document", "passage" or "corpus", else its default one */
+    const char    *query_prompt;    /**< COSINE, MAX_SIM: prefix of the query; default the model's
+                                         prompt "query", else its default one. Of a reranker that
+                                         is a language model (Qwen3-Reranker): the instruction */
+    const char    *document_prompt; /**< COSINE, MAX_SIM: prefix of documents; default the model's
+                                         prompt "document", "passage" or "corpus", else its default
+                                         one */
     gpuserve_item *items;           /**< [n_documents], or NULL */
     int64_t        deadline_us;     /**< this and the next three, `result` and `client`: as in
                                          gpuserve_job */
@@ -70,7 +75,7 @@ typedef struct gpuserve_rerank_options {
  * @param order        Receives the indices of the best options->top_n documents, best first; equal
  *                     scores in document order, NaN last. May be NULL.
  * @param capacity     Elements at `scores`, and at `order` if given; at least n_documents.
- * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports neither method, or not
+ * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports no method, or not
  *         options->method
  *
  * Thread-safety: safe. Since: 0.1
@@ -177,6 +182,25 @@ GPUSERVE_API const char *gpuserve_calibration_text(size_t index);
 
 /** The dot product of two vectors of n floats, accumulated in float64. Since: 0.1 */
 GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n);
+
+/**
+ * Late interaction score of a query and a document (MaxSim; Khattab and Zaharia 2020, "ColBERT"):
+ *
+ *   score = sum over i of max over j of dot(query[i], document[j])
+ *
+ * Dot products are accumulated in float32; their order, and so the last bits of the score, depend on
+ * the processor's instruction set. The sum over i is accumulated in float64.
+ *
+ * @param query     [n_query, dim] token vectors, as from GPUSERVE_TASK_TOKEN_VECTORS of one text.
+ * @param document  [n_document, dim] token vectors.
+ * @param dim       Floats of a vector, at most 2^31 - 1.
+ * @return the score; NaN if a dot product is NaN; 0 if an argument is NULL, n_query or n_document is
+ *         0, or dim is over the limit
+ *
+ * Thread-safety: safe; no state. Since: 0.2
+ */
+GPUSERVE_API float gpuserve_max_sim(const float *query, size_t n_query, const float *document,
+                                    size_t n_document, size_t dim);
 
 /**
  * Exact top-k search: the k rows of a matrix with the highest dot product with a query, best first.

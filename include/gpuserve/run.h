@@ -202,7 +202,8 @@ typedef enum gpuserve_cache {
 
 /** Outcome of one text. The layout of this struct is fixed. */
 typedef struct gpuserve_item {
-    int32_t  status;      /**< GPUSERVE_OK, or GPUSERVE_E_NUMERIC: this row has NaN */
+    int32_t  status;      /**< GPUSERVE_OK, or GPUSERVE_E_NUMERIC: an output of this item has NaN or
+                               infinity */
     uint32_t n_tokens;    /**< tokens of the text, including special tokens */
     uint32_t truncated;   /**< 1: the text was over the token limit and was cut */
     uint32_t cached;      /**< 1: the row is the result of an equal text (cache or coalescing) */
@@ -231,6 +232,16 @@ typedef struct gpuserve_result {
 /* clang-format off */
 #define GPUSERVE_RESULT_INIT { (uint32_t)sizeof(gpuserve_result), 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, { 0 } }
 /* clang-format on */
+
+/** One more output of a job. The layout of this struct is fixed. Since: 0.2 */
+typedef struct gpuserve_output {
+    uint32_t task;     /**< gpuserve_task; each task at most once in a job, its own `task` included */
+    uint32_t reserved; /**< zero */
+    float   *rows;     /**< row i for item i, or the rows by token at the job's `token_offsets`;
+                            unchanged on failure; must not overlap another output */
+    size_t   capacity; /**< of `rows` in floats */
+    size_t   stride;   /**< floats between row starts; default contiguous */
+} gpuserve_output;
 
 /**
  * A unit of work: n_items texts (or text pairs, or token id lists) and the output buffers.
@@ -280,10 +291,22 @@ typedef struct gpuserve_job {
     uint64_t             client;      /**< any number that identifies the client for fair queueing:
                                            a full queue has a reserve for clients with little queued
                                            work. Equal numbers, including 0, are one client */
+    uint32_t             prompt_in_ids; /**< 1: each list of `ids` begins with the special tokens and
+                                             the tokens of the prompt, as in a text. prompt_name or
+                                             prompt (default: the model's default prompt) then only
+                                             choose the adapter, the route and the tokens that
+                                             pooling leaves out. 0: ids have no prompt */
+    uint32_t             reserved;      /**< zero */
+    const gpuserve_output *more; /**< [n_more] further outputs from the same pass of the encoder: any
+                                      set of tasks that the model has, each with the same bits as in a
+                                      job of its own. The array is read at submission; `rows` are
+                                      borrowed until completion. dimensions, normalize and score
+                                      apply to every task that has them */
+    size_t               n_more;      /**< at most the number of tasks minus 1 */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a

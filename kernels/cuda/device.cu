@@ -11,6 +11,7 @@
 #include "kernels/cuda/runtime/int8.cuh"
 #include "kernels/cuda/compute/chain_source.cuh"
 #include "kernels/cuda/runtime/cublaslt.cuh"
+#include "kernels/cuda/runtime/cudnn.cuh"
 #include "kernels/cuda/compute/lstm.cuh"
 #include "kernels/cuda/compute/matmul.cuh"
 
@@ -487,6 +488,7 @@ void gsv_cuda_device_close(struct gpuserve_device **device)
     *device = NULL;
     if (gsv_watchdog_release(closed->index, "closing the device", [=] {
             gsv_lt_close(&closed->lt);
+            gsv_cudnn_close(&closed->cudnn);
             gsv_chains_close(&closed->chains);
         }))
         free(closed);

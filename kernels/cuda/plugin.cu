@@ -72,6 +72,7 @@ static struct gpuserve_backend make_table(void)
     table.matmul_bytes = gsv_cuda_op_matmul_bytes;
     table.matmul = gsv_cuda_op_matmul;
     table.chain = gsv_cuda_op_chain;
+    table.random = gsv_cuda_op_random;
     table.lstm_layer_bytes = gsv_cuda_lstm_layer_bytes;
     table.lstm_layer_create = gsv_cuda_lstm_layer_create;
     table.lstm_max_bytes = gsv_cuda_lstm_max_bytes;

@@ -132,6 +132,7 @@ static const struct gpuserve_backend backend = {
     .lstm_layer_move = gsv_ref_lstm_layer_move,
     .lstm_bytes = gsv_ref_lstm_bytes,
     .lstm = gsv_ref_lstm,
+    .random = gsv_hostmem_random,
 };
 
 const struct gpuserve_backend *gsv_backend_ref(void)

@@ -16,6 +16,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/file_write.h"
+#include "lib/base/gguf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -94,8 +95,8 @@ static bool is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/* Count the weight files of a directory; *name is one of the GGUF files, owned. A directory that
- * cannot be listed has none. False: out of memory. */
+/* Count the weight files of a directory; *name is the first of the GGUF files, owned. A directory
+ * that cannot be listed has none. False: out of memory. */
 static bool count_weights(const char *real, size_t *n_gguf, size_t *n_safetensors, char **name)
 {
     DIR *entries = opendir(real);
@@ -109,34 +110,40 @@ static bool count_weights(const char *real, size_t *n_gguf, size_t *n_safetensor
         *n_safetensors += has_suffix(entry->d_name, ".safetensors");
         if (!has_suffix(entry->d_name, ".gguf"))
             continue;
-        if ((*n_gguf)++ == 0)
-            *name = gsv_copy_text(entry->d_name, strlen(entry->d_name));
+        if ((*n_gguf)++ > 0 && (!*name || strcmp(*name, entry->d_name) < 0))
+            continue;
+        free(*name);
+        *name = gsv_copy_text(entry->d_name, strlen(entry->d_name));
     }
     closedir(entries);
     return *n_gguf == 0 || *name;
 }
 
 /* Set dir->gguf from the real path. A path of a GGUF file is cut to that of its directory: a
- * symbolic link to the file is followed, because the user names it. */
-static gpuserve_status find_gguf(struct gsv_dir *dir, char *real, gpuserve_error *error)
+ * symbolic link to the file is followed, because the user names it. A link to a part of a split
+ * file is not: the other parts lie beside the link. */
+static gpuserve_status find_gguf(struct gsv_dir *dir, char **real, gpuserve_error *error)
 {
     size_t n_gguf, n_safetensors;
 
-    if (has_suffix(dir->path, ".gguf") && is_file(real)) {
-        char *slash = strrchr(real, '/'); /* a real path has one */
+    if (has_suffix(dir->path, ".gguf") && is_file(*real)) {
+        char *slash;
 
         dir->is_file = true;
+        if (!gsv_gguf_part_path(real, dir->path))
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
+        slash = strrchr(*real, '/'); /* a real path has one */
         dir->gguf = gsv_copy_text(slash + 1, strlen(slash + 1));
-        slash[slash == real] = '\0';
+        slash[slash == *real] = '\0';
         return dir->gguf ? GPUSERVE_OK
                          : gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
     }
-    if (!count_weights(real, &n_gguf, &n_safetensors, &dir->gguf))
+    if (!count_weights(*real, &n_gguf, &n_safetensors, &dir->gguf))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", dir->path);
     if (n_safetensors > 0) {
         free(dir->gguf);
         dir->gguf = NULL;
-    } else if (n_gguf > 1) {
+    } else if (n_gguf > 1 && !gsv_gguf_is_first_part(dir->gguf, n_gguf)) {
         gsv_fail(error, GPUSERVE_E_INVALID, "%s: the directory has %zu GGUF files", dir->path,
                  n_gguf);
         return gsv_hint(error, GPUSERVE_E_INVALID, "give the path of one of them, such as %s/%s",
@@ -167,7 +174,7 @@ gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_er
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
         goto fail;
     }
-    st = find_gguf(dir, real, error);
+    st = find_gguf(dir, &real, error);
     if (st != GPUSERVE_OK)
         goto fail;
     below = split_root(real);
@@ -328,7 +335,7 @@ static int open_beneath(const struct gsv_dir *dir, const char *name)
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = (int)syscall(SYS_openat2, dir->root, path, &how, sizeof(how));
+    fd = (int)syscall(__NR_openat2, dir->root, path, &how, sizeof(how));
     if (fd < 0 && (errno == ENOSYS ||
                    errno == EPERM)) /* old kernel, or blocked by a container's seccomp filter */
         fd = openat(dir->root, path,

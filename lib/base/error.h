@@ -33,8 +33,8 @@ void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from);
 
 /*
  * Copies the options struct at `from` (NULL: nothing) to `to`, which has `size` bytes and is zeroed
- * first. A struct_size below `size`, the size in the first version, is refused. A larger one is
- * accepted only if its tail, unknown to this version, is all zero. `name` is for the message.
+ * first. A struct_size below the size that min_sizes.h has for `name` is refused. One above `size`
+ * is accepted only if its tail, unknown to this version, is all zero.
  */
 gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
                                 gpuserve_error *error);

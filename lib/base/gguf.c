@@ -41,9 +41,9 @@ static gpuserve_status read_part(struct gsv_gguf **out, int fd, uint64_t size, u
 }
 
 static gpuserve_status read_header(struct gsv_gguf **out, int fd, uint64_t file_size,
-                                   const char *shown, gpuserve_error *error)
+                                   const char *shown, uint64_t max_header, gpuserve_error *error)
 {
-    const uint64_t maximum = file_size < GSV_GGUF_MAX_HEADER ? file_size : GSV_GGUF_MAX_HEADER;
+    const uint64_t maximum = file_size < max_header ? file_size : max_header;
     gpuserve_status st = GPUSERVE_OK;
 
     for (uint64_t size = FIRST_BYTES;; size *= 4) {
@@ -56,25 +56,24 @@ static gpuserve_status read_header(struct gsv_gguf **out, int fd, uint64_t file_
         if (size == maximum)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                             "%s: the header has more than %llu bytes, the limit", shown,
-                            (unsigned long long)GSV_GGUF_MAX_HEADER);
+                            (unsigned long long)max_header);
     }
 }
 
-gpuserve_status gsv_gguf_open(struct gsv_gguf **out, const struct gsv_dir *dir,
-                              gpuserve_error *error)
+gpuserve_status gsv_gguf_open_file(struct gsv_gguf **out, const struct gsv_dir *dir,
+                                   const char *name, char *shown, uint64_t max_header,
+                                   gpuserve_error *error)
 {
     uint64_t file_size = 0;
-    char *shown;
     int fd = -1;
     gpuserve_status st;
 
     *out = NULL;
-    shown = gsv_dir_gguf_path(dir);
     if (!shown)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = gsv_dir_open_file(dir, gsv_dir_gguf(dir), &fd, &file_size, error);
+    st = gsv_dir_open_file(dir, name, &fd, &file_size, error);
     if (st == GPUSERVE_OK)
-        st = read_header(out, fd, file_size, shown, error);
+        st = read_header(out, fd, file_size, shown, max_header, error);
     if (st != GPUSERVE_OK) {
         if (fd >= 0)
             close(fd);
@@ -86,10 +85,26 @@ gpuserve_status gsv_gguf_open(struct gsv_gguf **out, const struct gsv_dir *dir,
     return GPUSERVE_OK;
 }
 
+gpuserve_status gsv_gguf_open(struct gsv_gguf **out, const struct gsv_dir *dir,
+                              gpuserve_error *error)
+{
+    gpuserve_status st = gsv_gguf_open_file(out, dir, gsv_dir_gguf(dir), gsv_dir_gguf_path(dir),
+                                            GSV_GGUF_MAX_HEADER, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_open_parts(*out, dir, error);
+    if (st != GPUSERVE_OK)
+        gsv_gguf_close(out);
+    return st;
+}
+
 void gsv_gguf_close(struct gsv_gguf **gguf)
 {
     if (!gguf || !*gguf)
         return;
+    for (size_t i = 0; i < (*gguf)->n_parts; i++)
+        gsv_gguf_close(&(*gguf)->parts[i]);
+    free((*gguf)->parts);
     if ((*gguf)->fd >= 0)
         close((*gguf)->fd);
     free((*gguf)->values);
@@ -135,9 +150,13 @@ const struct gsv_gguf_value *gsv_gguf_find(const struct gsv_gguf *gguf, const ch
 
 const struct gsv_gguf_tensor *gsv_gguf_find_tensor(const struct gsv_gguf *gguf, const char *name)
 {
-    if (gguf->n_tensors == 0)
-        return NULL;
-    return bsearch(name, gguf->tensors, gguf->n_tensors, sizeof(*gguf->tensors), compare_name);
+    const struct gsv_gguf_tensor *found = NULL;
+
+    if (gguf->n_tensors > 0)
+        found = bsearch(name, gguf->tensors, gguf->n_tensors, sizeof(*gguf->tensors), compare_name);
+    for (size_t i = 0; i < gguf->n_parts && !found; i++)
+        found = gsv_gguf_find_tensor(gguf->parts[i], name);
+    return found;
 }
 
 /* ------------------------------------------------------------------------------------- values */

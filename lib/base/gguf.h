@@ -6,6 +6,9 @@
  * llama.cpp's own reader: tensors follow each other without gaps other than alignment, and names
  * are unique. The header is copied into memory; the tensors' bytes are left in the file.
  *
+ * A model may be split into files NAME-00001-of-0000N.gguf. The first has the key-values; each has
+ * a table of its own tensors.
+ *
  * Immutable once open.
  */
 #ifndef GSV_BASE_GGUF_H
@@ -17,8 +20,12 @@
 
 #define GSV_GGUF_MAX_RANK 4
 #define GSV_GGUF_MAX_HEADER ((uint64_t)256 << 20) /* the largest known vocabularies need 20 MB */
+/* Parts after the first lack a vocabulary. */
+#define GSV_GGUF_MAX_PART_HEADER ((uint64_t)16 << 20)
+#define GSV_GGUF_MAX_PARTS 64
 #define GSV_GGUF_MAX_VALUES 65536
 #define GSV_GGUF_MAX_TENSORS 65536
+#define GSV_GGUF_MAX_NAME 64 /* bytes of a tensor's name, as in llama.cpp */
 
 /* The numbers are those of the file. */
 enum gsv_gguf_kind {
@@ -80,6 +87,10 @@ struct gsv_gguf {
     unsigned char *header; /* owned */
     char *name;            /* owned */
     int fd;                /* -1: none */
+    /* Split files: [n_parts] the parts after this one, owned. Their tensors have names of their
+     * own. */
+    struct gsv_gguf **parts;
+    size_t n_parts;
 };
 
 /* Parse the first `size` bytes of a file of `file_size` bytes; they are borrowed until
@@ -89,17 +100,43 @@ gpuserve_status gsv_gguf_parse(struct gsv_gguf **gguf, const unsigned char *byte
                                uint64_t file_size, const char *shown, bool *is_short,
                                gpuserve_error *error);
 
-/* Open the GGUF file of a directory, see gsv_dir_gguf(). */
+/* Open the GGUF file of a directory, see gsv_dir_gguf(), and the other parts if it is the first
+ * part of a split file. */
 gpuserve_status gsv_gguf_open(struct gsv_gguf **gguf, const struct gsv_dir *dir,
                               gpuserve_error *error);
 void gsv_gguf_close(struct gsv_gguf **gguf); /* accepts NULL, leaves NULL */
+
+/* Parts of a split file, by name (gguf_parts.c). */
+struct gsv_gguf_part_name {
+    size_t stem;           /* length of NAME in NAME-00001-of-0000N.gguf */
+    int32_t number, count; /* 1 <= number <= count */
+};
+
+/* False if the file name is not that of a part of several. */
+bool gsv_gguf_part_name(struct gsv_gguf_part_name *part, const char *name);
+
+/* True if the file is the first of `n` parts. */
+bool gsv_gguf_is_first_part(const char *name, size_t n);
+
+/* If `path` names a part, *real, the real path of the file, becomes that of its directory with the
+ * name in `path`. False if out of memory, or if the directory is gone. */
+bool gsv_gguf_part_path(char **real, const char *path);
+
+/* Open the parts after the first and check that they belong together. Implemented in
+ * gguf_parts.c with gsv_gguf_open_file(). */
+gpuserve_status gsv_gguf_open_parts(struct gsv_gguf *gguf, const struct gsv_dir *dir,
+                                    gpuserve_error *error);
+/* Open one file; takes ownership of `shown`, also on failure. */
+gpuserve_status gsv_gguf_open_file(struct gsv_gguf **gguf, const struct gsv_dir *dir,
+                                   const char *name, char *shown, uint64_t max_header,
+                                   gpuserve_error *error);
 
 /* NULL if the number is unknown. */
 const struct gsv_gguf_type *gsv_gguf_type_of(uint32_t number);
 
 bool gsv_gguf_text_is(struct gsv_gguf_text text, const char *other);
 
-/* NULL if absent. */
+/* NULL if absent. Key-values are those of the first part, tensors those of all parts. */
 const struct gsv_gguf_value *gsv_gguf_find(const struct gsv_gguf *gguf, const char *key);
 const struct gsv_gguf_tensor *gsv_gguf_find_tensor(const struct gsv_gguf *gguf, const char *name);
 

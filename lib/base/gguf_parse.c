@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NAME_BYTES 64 /* of a tensor, as in llama.cpp */
 #define MAX_KEY_BYTES 65535
 #define MAX_ALIGNMENT (1 << 20)
 #define DEFAULT_ALIGNMENT 32
@@ -382,7 +381,7 @@ static gpuserve_status read_tensors(struct gguf_reading *r, struct gsv_gguf *ggu
         st = gsv_fail(r->error, GPUSERVE_E_NOMEM, "%s: out of memory for %llu tensors", r->shown,
                       (unsigned long long)n);
     for (uint64_t i = 0; i < n && st == GPUSERVE_OK; i++) {
-        st = read_name(r, "a tensor's name", MAX_NAME_BYTES, &gguf->tensors[i].name);
+        st = read_name(r, "a tensor's name", GSV_GGUF_MAX_NAME, &gguf->tensors[i].name);
         if (st == GPUSERVE_OK)
             st = read_shape(r, &gguf->tensors[i]);
         if (st == GPUSERVE_OK)

@@ -40,6 +40,12 @@ void gsv_page_number(struct gsv_buffer *page, const char *name, const char *kind
     gsv_buffer_format(page, "%s %" PRIu64 "\n", name, value);
 }
 
+void gsv_page_numbers(struct gsv_buffer *page, const struct gsv_page_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        gsv_page_number(page, rows[i].name, rows[i].kind, rows[i].help, rows[i].value);
+}
+
 void gsv_page_decimal(struct gsv_buffer *page, uint64_t value, int digits)
 {
     uint64_t unit = 1;

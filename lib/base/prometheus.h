@@ -22,6 +22,13 @@ void gsv_page_head(struct gsv_buffer *page, const char *name, const char *kind, 
 void gsv_page_number(struct gsv_buffer *page, const char *name, const char *kind, const char *help,
                      uint64_t value);
 
+/* Heads and samples of several metrics without labels. */
+struct gsv_page_row {
+    const char *name, *kind, *help;
+    uint64_t value;
+};
+void gsv_page_numbers(struct gsv_buffer *page, const struct gsv_page_row *rows, size_t n);
+
 /* "1.5": value / 10^digits, without trailing zeros. */
 void gsv_page_decimal(struct gsv_buffer *page, uint64_t value, int digits);
 

@@ -2,11 +2,29 @@
  * structs.c - reads and writes the caller's structs, whose size may be another version's.
  *
  * Every public struct begins with a uint32_t struct_size. Copies never go past the smaller of the
- * caller's size and this version's size.
+ * caller's size and this version's size. A caller of an older version gives the size that the
+ * struct had then; the fields that came later are zero, the default.
  */
 #include "lib/base/error.h"
 
 #include <string.h>
+
+static const struct {
+    const char *name;
+    uint32_t size;
+} min_sizes[] = {
+#include "lib/base/generated/min_sizes.h"
+};
+
+/* The least size of a caller's struct; that of this version if the struct has no other. */
+static size_t min_size(const char *name, size_t size)
+{
+    for (size_t i = 0; i < sizeof(min_sizes) / sizeof(min_sizes[0]); i++) {
+        if (strcmp(name, min_sizes[i].name) == 0)
+            return min_sizes[i].size < size ? min_sizes[i].size : size;
+    }
+    return size;
+}
 
 gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
                                 gpuserve_error *error)
@@ -17,9 +35,9 @@ gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const c
     if (!from)
         return GPUSERVE_OK;
     memcpy(&given, from, sizeof(given));
-    if (given < size) {
+    if (given < size && given < min_size(name, size)) {
         gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
-                 size);
+                 min_size(name, size));
         return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
     }
     for (size_t i = size; i < given; i++) {
@@ -32,7 +50,7 @@ gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const c
         return gsv_hint(error, GPUSERVE_E_INVALID,
                         "leave newer fields zero, or update the library");
     }
-    memcpy(to, from, size);
+    memcpy(to, from, given < size ? given : size);
     return GPUSERVE_OK;
 }
 

@@ -13,11 +13,14 @@
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/net/event_loop.h"
 #include "lib/http/protocol/access.h"
+#include "lib/http/inference/idle.h"
 #include "lib/http/inference/load_queue.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/net/tls.h"
 
 #include <sys/un.h>
+
+struct gsv_batch_jobs;
 
 struct gpuserve_http {
     gpuserve_http_options options; /* complete: defaults are filled in */
@@ -31,10 +34,12 @@ struct gpuserve_http {
     struct gsv_worker_threads workers;
     struct gsv_models models;
     struct gsv_load_queue loads, checks;
+    struct gsv_idle idle_models;
     struct gsv_keys keys;
     struct gsv_access_log access_log;
     struct gsv_tls tls;
-    char **origins; /* [n_origins] allowed for CORS */
+    struct gsv_batch_jobs *batches; /* NULL: no batch_dir */
+    char **origins;                 /* [n_origins] allowed for CORS */
     size_t n_origins;
     char **allowed_hosts; /* [n_allowed_hosts] */
     size_t n_allowed_hosts;

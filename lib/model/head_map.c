@@ -238,7 +238,7 @@ gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error)
         st = gsv_collect_answers(spec, error);
     else if (st == GPUSERVE_OK && (spec->config.classifies || spec->config.labels_tokens))
         st = add_classifier(spec, spec->config.labels_tokens || spec->config.pools_logits, error);
-    if (st == GPUSERVE_OK && spec->facts.is_sparse)
+    if (st == GPUSERVE_OK && gsv_has_decoder(spec))
         st = add_masked(spec, error);
-    return st;
+    return st == GPUSERVE_OK ? gsv_collect_entity_head(spec, error) : st;
 }

@@ -16,6 +16,8 @@
 
 #include "lib/base/dir.h"
 
+#include "kernels/kernels.h"
+
 #include <gpuserve/gpuserve.h>
 #include <gpuserve/sys/backend.h>
 
@@ -49,6 +51,28 @@ struct gsv_pair_template {
     const char *instruction; /* of jobs without a prompt */
 };
 
+/* How the token vectors of a word become one vector. */
+enum gsv_subtokens {
+    GSV_SUBTOKENS_FIRST,
+    GSV_SUBTOKENS_LAST,
+    GSV_SUBTOKENS_MEAN,
+    GSV_SUBTOKENS_MAX
+};
+
+/* The head of a model that finds entities of labels given with the text (GLiNER). Its input is
+ * [class_token label]... separator words; see encoder/entity.h. */
+struct gsv_entity_facts {
+    int32_t width;          /* columns of a word's vector; 0: the model has no such head */
+    int32_t inner;          /* columns of a start, an end and a query */
+    int32_t max_words;      /* of a text */
+    int32_t max_span;       /* words of an entity; 0: no limit */
+    bool by_token;          /* scores of start, end and inside for each word, not of spans */
+    bool after_class_token; /* the label's vector is that of the token after its class token */
+    enum gsv_subtokens subtokens;
+    const char *class_token, *separator; /* texts of the tokens before a label, after all labels */
+    int32_t class_token_id;              /* of a tokenizer that lacks `class_token`; -1: unknown */
+};
+
 /* Model properties for the runtime, the CLI and the documentation. The tensor table is private to
  * lib/model. All pointers are borrowed from the spec. */
 struct gsv_spec_facts {
@@ -65,13 +89,18 @@ struct gsv_spec_facts {
     int32_t type_vocab_size;
     int32_t max_tokens; /* maximum tokens of a text: the minimum over the files and the positions */
     bool is_sparse;     /* sparse encoder: outputs weights of vocabulary words */
+    bool weighs_tokens; /* SPARSE of gsv_net_run() is a weight by token: gsv_gather_words() */
     int32_t dim;        /* of an embedding, after Dense modules; 0 if the model makes none */
     int32_t token_dim;  /* of a token vector: hidden_size, or after Dense modules on tokens */
     bool is_by_token;   /* ColBERT: the model's output is its token vectors */
+    bool is_late;       /* the token vectors are made for late interaction */
+    int32_t first_vector; /* of a text's token vectors in late interaction; those before it are not
+                             part of it */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
     bool skips_prompt;  /* pooling excludes the first gsv_run.skip tokens */
     bool normalize;     /* the model ends with a Normalize module */
+    bool is_token_mean; /* the embedding is the mean of the token vectors, then at most Normalize */
     int32_t n_dense;    /* number of Dense modules of the embedding */
     const char *folder; /* of the transformer and its tokenizer: "", "0_Transformer" */
     bool do_lower_case; /* texts are lowercased before tokenization */
@@ -97,6 +126,7 @@ struct gsv_spec_facts {
     bool needs_answers;  /* gsv_spec_set_answers() must name these tokens before a net is loaded */
     const struct gsv_pair_template *pair_template; /* NULL: the tokenizer joins the pair */
     int32_t score; /* gpuserve_score: SOFTMAX, SIGMOID or RAW (regression) */
+    struct gsv_entity_facts entity;
     uint64_t parameter_count;
     uint64_t file_bytes;        /* of the tensors in use */
     const char *weights_dtype;  /* "F32", "F16", "BF16", "mixed" */
@@ -141,6 +171,13 @@ void gsv_spec_free(struct gsv_spec **spec);
  * of `yes` alone. */
 gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t no,
                                      gpuserve_error *error);
+/* Add token ids that have no weight in sparse vectors of BGE-M3: those around a text, pad and
+ * unknown tokens. Ids outside the vocabulary and repeated ones are ignored. Does nothing for other
+ * models. GPUSERVE_E_UNSUPPORTED over 8 different ids. */
+gpuserve_status gsv_spec_add_unweighted(struct gsv_spec *spec, const int32_t *ids, size_t n,
+                                        gpuserve_error *error);
+/* The id of the pad token by config.json; -1: none. */
+int32_t gsv_spec_pad_id(const struct gsv_spec *spec);
 const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec);
 
 /* ------------------------------------------------------------------------------------- sizes */
@@ -190,6 +227,24 @@ struct gsv_phase_observer {
     void *user;
 };
 
+/* Result of gsv_net_load() for its file of packed weights. */
+enum gsv_packed_state {
+    GSV_PACKED_ABSENT,
+    GSV_PACKED_USED,   /* the net was restored from it */
+    GSV_PACKED_STALE,  /* of another key: other files, options, library or processor */
+    GSV_PACKED_INVALID /* damaged, or not safe to read: `note` says why */
+};
+
+/* A file of packed weights, see weights/packed_weights.h. */
+struct gsv_packed_file {
+    const char *path;
+    uint64_t key[2];                   /* everything that the bits of the weights depend on */
+    bool maps;                         /* map the file read-only; else read it into memory */
+    const struct gsv_packing *packing; /* of the net's backend; see kernels.h */
+    enum gsv_packed_state state;       /* written by gsv_net_load() */
+    char note[160];
+};
+
 struct gsv_net_options {
     uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
     int32_t n_threads; /* maximum threads for reading and packing */
@@ -204,6 +259,9 @@ struct gsv_net_options {
     int32_t (*progress)(void *user, uint64_t bytes);
     void *progress_user;
     struct gsv_phase_observer observer; /* of every batch of the net; all zero: none */
+    /* A valid file takes the place of the model's weights: neither these nor `calibration` and
+     * `probes` are read. NULL: none. Not for spec items of an LSTM. */
+    struct gsv_packed_file *packed;
 };
 
 /* Read, check (shapes, NaN) and pack the weights into device memory. The spec and the device must
@@ -254,13 +312,35 @@ gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_e
  * normalization and head settings: the weights' part of the fingerprint. */
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2]);
 
+/* Write a net to a file of packed weights, which is replaced as a whole. A failure leaves the
+ * previous file. */
+gpuserve_status gsv_net_save(const struct gsv_net *net, const struct gsv_packed_file *packed,
+                             int32_t n_threads, gpuserve_error *error);
+
+/* Identity of a spec and of the weight files it was read from; the weights are not read. */
+struct gsv_identity {
+    bool is_known;     /* false: weights that are not in files, or of an LSTM */
+    uint64_t shape[2]; /* of settings, and of the names, types and shapes of tensors */
+    uint64_t files[2]; /* of inode, size and times of the weight files, and of tensors' places */
+    int64_t changed;   /* seconds of the last change of a weight file, CLOCK_REALTIME */
+};
+
+gpuserve_status gsv_spec_identify(const struct gsv_spec *spec, struct gsv_identity *identity,
+                                  gpuserve_error *error);
+
 gpuserve_status gsv_exec_create(struct gsv_exec **work, const struct gsv_net *net,
                                 const struct gsv_exec_options *options, gpuserve_error *error);
 void gsv_exec_free(struct gsv_exec **work);
 
+/* The tasks of gpuserve_task, as bits of a set. */
+#define GSV_TASKS (GPUSERVE_TASK_TOKEN_LABELS + 1)
+#define GSV_TASK_BIT(task) (UINT32_C(1) << (task))
+
 /* The computation of a run. */
 struct gsv_run {
     uint32_t task;      /* gpuserve_task */
+    bool again;         /* the batch is that of the exec's last run, which did not fail, with the
+                           same adapter: its encoder output is used, not computed again */
     int32_t dimensions; /* EMBED: number of columns to keep, 1 to dim */
     bool normalize;     /* EMBED */
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
@@ -269,13 +349,20 @@ struct gsv_run {
     int32_t route;      /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
     bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
-    float *output; /* host memory: [n_sequences, columns] or [n_tokens, columns], without padding */
+    float *output;      /* host memory: [n_sequences, columns], or [n_tokens, columns] if
+                           gsv_runs_by_token(), without padding */
 };
 
 /* True if the task outputs a row for each token, not for each text. */
 static inline bool gsv_is_by_token(uint32_t task)
 {
     return task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_TOKEN_LABELS;
+}
+
+/* True if a run of the task writes a row for each token. */
+static inline bool gsv_runs_by_token(const struct gsv_spec_facts *facts, uint32_t task)
+{
+    return gsv_is_by_token(task) || (task == GPUSERVE_TASK_SPARSE && facts->weighs_tokens);
 }
 
 /* True if the model's labels apply to whole texts. */
@@ -287,9 +374,60 @@ static inline bool gsv_classifies(const struct gsv_spec_facts *facts)
 /* The number of columns of a run's output. */
 int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run);
 
+/* Make the sparse vector [vocab_size] of a text of facts->weighs_tokens: for each token id the
+ * largest of its weights, 0 for ids that do not occur or have no weight. */
+void gsv_gather_words(const struct gsv_spec *spec, const int32_t *ids, const float *weights,
+                      size_t n, float *row);
+
 /* Run one packed batch and wait for it. The caller (the runtime) ensures that the sizes are within
  * the gsv_exec's options and the ids within the vocabulary. */
 gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *batch,
                             const struct gsv_run *run, gpuserve_error *error);
+
+/* ------------------------------------------------------------------------------ entity head */
+
+/* The head of gsv_entity_facts on rows of floats in host memory, apart from the encoder's batches:
+ * a stream and the activations of GSV_ENTITY_ROWS rows, or of a text's words if these are more. One
+ * thread uses it at a time.
+ *
+ *   vectors of words  -> gsv_entity_words  -> a start and an end for each word
+ *   vectors of labels -> gsv_entity_labels -> a query and an offset for each label
+ *   start, end, query, offset -> gsv_entity_score -> logit of the span from start to end
+ */
+#define GSV_ENTITY_ROWS 512
+
+struct gsv_entity_exec;
+
+/* Device memory, as gsv_exec_bytes(); 0 for a model without such a head. */
+void gsv_entity_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                      int32_t n_threads, uint64_t *activations, uint64_t *stream);
+gpuserve_status gsv_entity_exec_create(struct gsv_entity_exec **exec, const struct gsv_net *net,
+                                       int32_t n_threads, gpuserve_error *error);
+void gsv_entity_exec_free(struct gsv_entity_exec **exec);
+
+/* Texts of words, packed: those of text i are cu_words[i] to cu_words[i + 1]. */
+struct gsv_entity_texts {
+    const float *words; /* [cu_words[n_texts], width] */
+    const int32_t *cu_words;
+    int32_t n_texts;
+};
+
+/* Span heads: starts and ends, each [n_words, inner]. Token heads: `starts` receives the word's
+ * rows, [n_words, 2 * width]; `ends` is not written. At most max_words words of a text. */
+gpuserve_status gsv_entity_words(struct gsv_entity_exec *exec, const struct gsv_entity_texts *texts,
+                                 float *starts, float *ends, gpuserve_error *error);
+/* Span heads: queries [n, inner] and offsets [n]. Token heads: `queries` receives the label's rows,
+ * [n, 2 * width]; `offsets` is not written. */
+gpuserve_status gsv_entity_labels(struct gsv_entity_exec *exec, const float *labels, int32_t n,
+                                  float *queries, float *offsets, gpuserve_error *error);
+/* Token heads: the logits of start, end and inside of each word with each label,
+ * [n_words, n_labels, 3]. */
+gpuserve_status gsv_entity_pairs(struct gsv_entity_exec *exec, const float *words, int32_t n_words,
+                                 const float *labels, int32_t n_labels, float *logits,
+                                 gpuserve_error *error);
+
+/* Span heads: relu(start + end), which all labels share, and its logit with one query. */
+void gsv_entity_span(const float *start, const float *end, int32_t inner, float *span);
+float gsv_entity_score(const float *span, const float *query, float offset, int32_t inner);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * recurrent_map.c - text classifiers of word embeddings, LSTM layers and one linear layer: reads
- * config.json and finds the weights.
+ * recurrent_map.c - finds the weights of text classifiers of word embeddings, LSTM or GRU layers
+ * and one linear layer, and those of sentence-transformers' modules WordEmbeddings and LSTM.
  *
- *   token ids -> embedding -> LSTM layers -> pooling -> classifier
+ *   token ids -> embedding -> LSTM or GRU layers -> pooling -> classifier
  *
  *   layout "torch"   torch.nn.LSTM:  weight_ih_l0 [4 units, inputs], weight_hh_l0, bias_ih_l0,
  *                    bias_hh_l0; the backward direction has the suffix _reverse
@@ -10,204 +10,18 @@
  *                    recurrent_kernel, bias; lstm_1 is the second layer; a bidirectional layer
  *                    is bidirectional/forward_lstm and bidirectional/backward_lstm
  *
+ * A GRU has 3 units rows and the name gru; Keras with reset_after has two rows of biases. The
+ * modules of sentence-transformers are of layout "torch" and have the prefix encoder.
+ *
  * docs/recurrent.md describes the directory. After the last layer the hidden states of a token are
  * its token vector, so that pooling and everything behind it are those of an encoder.
  */
 #include "lib/model/weight_map.h"
 
-#include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define MODEL_TYPE "recurrent"
-#define MAX_WORDS (1 << 24)
-#define MAX_UNITS (1 << 14)
-#define MAX_LAYERS 64
-#define MAX_TOKENS 8192
-#define DEFAULT_TOKENS 512
-#define GATES "ifco" /* the order in which a backend takes them */
-
-static const char *const no_names[] = { NULL };
-static const struct gsv_tensor_names recurrent_names = { .word = "embedding" };
-static const struct gsv_family recurrent_family = {
-    .model_types = no_names,
-    .classes = no_names,
-    .names = { &recurrent_names },
-    .norm_position = GSV_NORM_AFTER,
-    .norm_bias = GSV_ABSENT,
-};
-
-/* --------------------------------------------------------------------------------- configuration
- */
-
-static gpuserve_status need_size(const struct gsv_json_value *json, const char *key,
-                                 int64_t maximum, int32_t *value, gpuserve_error *error)
-{
-    const gpuserve_status st = gsv_config_size(json, key, maximum, value, error);
-
-    if (st != GPUSERVE_OK || *value != 0)
-        return st;
-    return gsv_fail(error, GPUSERVE_E_FORMAT, GSV_CONFIG_NAME ": \"%s\" is missing", key);
-}
-
-static gpuserve_status read_sizes(struct gsv_config *config, const struct gsv_json_value *json,
-                                  gpuserve_error *error)
-{
-    struct gsv_recurrent *recurrent = &config->recurrent;
-    bool is_bidirectional = false;
-    gpuserve_status st = need_size(json, "vocab_size", MAX_WORDS, &config->vocab_size, error);
-
-    if (st == GPUSERVE_OK)
-        st = need_size(json, "embedding_size", GSV_MAX_WIDTH, &config->embedding_size, error);
-    if (st == GPUSERVE_OK)
-        st = need_size(json, "hidden_size", MAX_UNITS, &recurrent->units, error);
-    recurrent->n_layers = 1;
-    config->max_positions = DEFAULT_TOKENS;
-    if (st == GPUSERVE_OK)
-        st = gsv_config_size(json, "num_layers", MAX_LAYERS, &recurrent->n_layers, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_config_size(json, "max_length", MAX_TOKENS, &config->max_positions, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "bidirectional", GSV_CONFIG_NAME, &is_bidirectional, error);
-    recurrent->directions = is_bidirectional ? 2 : 1;
-    config->hidden_size = recurrent->directions * recurrent->units;
-    return st;
-}
-
-/* The letters of the gates in the order of the file's blocks: c and g are the cell. */
-static gpuserve_status read_order(struct gsv_recurrent *recurrent, const char *order,
-                                  gpuserve_error *error)
-{
-    bool is_order = strlen(order) == 4;
-
-    for (int32_t gate = 0; gate < 4 && is_order; gate++) {
-        const char *at = strchr(order, GATES[gate]);
-
-        if (!at && GATES[gate] == 'c')
-            at = strchr(order, 'g');
-        is_order = at != NULL;
-        recurrent->order[gate] = at ? (int32_t)(at - order) : 0;
-    }
-    if (is_order)
-        return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    GSV_CONFIG_NAME ": gate_order '%.64s' is not an order of the gates i (input), "
-                                    "f (forget), g or c (cell) and o (output)",
-                    order);
-}
-
-static gpuserve_status read_layout(struct gsv_config *config, const struct gsv_json_value *json,
-                                   gpuserve_error *error)
-{
-    struct gsv_recurrent *recurrent = &config->recurrent;
-    const char *cell = "lstm", *layout = "torch", *order = "ifgo";
-    gpuserve_status st = gsv_json_string(json, "cell", GSV_CONFIG_NAME, &cell, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "layout", GSV_CONFIG_NAME, &layout, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "gate_order", GSV_CONFIG_NAME, &order, error);
-    recurrent->has_bias = true;
-    if (st == GPUSERVE_OK)
-        st = gsv_json_bool(json, "bias", GSV_CONFIG_NAME, &recurrent->has_bias, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    if (strcmp(cell, "lstm") != 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        GSV_CONFIG_NAME ": cell '%.64s' is not supported, only 'lstm' is", cell);
-    recurrent->is_keras = strcmp(layout, "keras") == 0;
-    if (!recurrent->is_keras && strcmp(layout, "torch") != 0)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        GSV_CONFIG_NAME ": layout '%.64s' is not supported, only 'torch' and "
-                                        "'keras' are",
-                        layout);
-    return read_order(recurrent, order, error);
-}
-
-static gpuserve_status read_pooling(struct gsv_config *config, const struct gsv_json_value *json,
-                                    gpuserve_error *error)
-{
-    static const struct {
-        const char *name;
-        int32_t pooling;
-    } poolings[] = {
-        { "last", GPUSERVE_POOL_LAST },
-        { "mean", GPUSERVE_POOL_MEAN },
-        { "max", GPUSERVE_POOL_MAX },
-    };
-    const char *name = "last";
-    int64_t empty = 0;
-    gpuserve_status st = gsv_json_int(json, "pad_token_id", GSV_CONFIG_NAME, 0,
-                                      config->vocab_size - 1, &empty, error);
-
-    config->recurrent.empty_id = (int32_t)empty;
-    if (st == GPUSERVE_OK)
-        st = gsv_json_string(json, "pooling", GSV_CONFIG_NAME, &name, error);
-    for (size_t i = 0; i < sizeof(poolings) / sizeof(poolings[0]) && st == GPUSERVE_OK; i++)
-        if (strcmp(name, poolings[i].name) == 0)
-            config->classifier_pooling = poolings[i].pooling;
-    if (st == GPUSERVE_OK && config->classifier_pooling == 0)
-        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                      GSV_CONFIG_NAME ": pooling '%.64s' is not supported, only 'last', 'mean' and "
-                                      "'max' are",
-                      name);
-    return st;
-}
-
-static gpuserve_status parse(struct gsv_config *config, const struct gsv_json_value *json,
-                             gpuserve_error *error)
-{
-    static const char class[] = "RecurrentForSequenceClassification";
-    gpuserve_status st = read_sizes(config, json, error);
-
-    if (st == GPUSERVE_OK)
-        st = read_layout(config, json, error);
-    if (st == GPUSERVE_OK)
-        st = read_pooling(config, json, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_config_labels(config, json, error);
-    if (st == GPUSERVE_OK)
-        st = gsv_config_score(config, json, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    config->family = &recurrent_family;
-    config->architecture = gsv_copy_text(class, strlen(class));
-    config->model_type = gsv_copy_text(MODEL_TYPE, strlen(MODEL_TYPE));
-    if (!config->architecture || !config->model_type)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, GSV_CONFIG_NAME ": out of memory");
-    config->classifies = true;
-    config->n_heads = config->n_kv_heads = config->head_size = 1; /* there is no attention */
-    config->pad_id = -1;
-    config->norm_bias = GSV_ABSENT;
-    return GPUSERVE_OK;
-}
-
-gpuserve_status gsv_recurrent_read(struct gsv_spec *spec, const struct gsv_dir *dir,
-                                   gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    const char *type;
-    gpuserve_status st;
-
-    if (spec->modules.is_static || gsv_dir_gguf(dir))
-        return GPUSERVE_OK;
-    st = gsv_read_optional_json(&json, dir, spec->modules.transformer, GSV_CONFIG_NAME, error);
-    if (st != GPUSERVE_OK || !json)
-        return st;
-    type = gsv_json_get_string(gsv_json_member(json, "model_type"));
-    if (type && strcmp(type, MODEL_TYPE) == 0) {
-        st = parse(&spec->config, json, error);
-        if (st != GPUSERVE_OK)
-            st = gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
-    }
-    gsv_json_free(&json);
-    return st;
-}
-
-/* ----------------------------------------------------------------------------------------- items
- */
 
 /* The names of one direction of a layer. */
 struct cell_names {
@@ -215,28 +29,30 @@ struct cell_names {
     char bias_ih[GSV_TENSOR_NAME_BYTES], bias_hh[GSV_TENSOR_NAME_BYTES]; /* Keras: one bias */
 };
 
-static void name_torch(struct cell_names *names, int32_t layer, int32_t direction)
+static void name_torch(struct cell_names *names, const char *prefix, int32_t layer,
+                       int32_t direction)
 {
     const char *suffix = direction ? "_reverse" : "";
 
-    snprintf(names->ih, sizeof(names->ih), "lstm.weight_ih_l%d%s", layer, suffix);
-    snprintf(names->hh, sizeof(names->hh), "lstm.weight_hh_l%d%s", layer, suffix);
-    snprintf(names->bias_ih, sizeof(names->bias_ih), "lstm.bias_ih_l%d%s", layer, suffix);
-    snprintf(names->bias_hh, sizeof(names->bias_hh), "lstm.bias_hh_l%d%s", layer, suffix);
+    snprintf(names->ih, sizeof(names->ih), "%s.weight_ih_l%d%s", prefix, layer, suffix);
+    snprintf(names->hh, sizeof(names->hh), "%s.weight_hh_l%d%s", prefix, layer, suffix);
+    snprintf(names->bias_ih, sizeof(names->bias_ih), "%s.bias_ih_l%d%s", prefix, layer, suffix);
+    snprintf(names->bias_hh, sizeof(names->bias_hh), "%s.bias_hh_l%d%s", prefix, layer, suffix);
 }
 
 /* Keras numbers the second layer 1 and leaves the number of the first one out. */
-static void name_keras(struct cell_names *names, int32_t layer, int32_t direction, bool both)
+static void name_keras(struct cell_names *names, const char *kind, int32_t layer, int32_t direction,
+                       bool both)
 {
     char number[16] = "", cell[128];
 
     if (layer > 0)
         snprintf(number, sizeof(number), "_%d", layer);
     if (both)
-        snprintf(cell, sizeof(cell), "bidirectional%s/%s_lstm%s/lstm_cell", number,
-                 direction ? "backward" : "forward", number);
+        snprintf(cell, sizeof(cell), "bidirectional%s/%s_%s%s/%s_cell", number,
+                 direction ? "backward" : "forward", kind, number, kind);
     else
-        snprintf(cell, sizeof(cell), "lstm%s/lstm_cell", number);
+        snprintf(cell, sizeof(cell), "%s%s/%s_cell", kind, number, kind);
     snprintf(names->ih, sizeof(names->ih), "%s/kernel", cell);
     snprintf(names->hh, sizeof(names->hh), "%s/recurrent_kernel", cell);
     snprintf(names->bias_ih, sizeof(names->bias_ih), "%s/bias", cell);
@@ -255,15 +71,21 @@ static gpuserve_status find_matrix(const struct gsv_collector *c, struct gsv_ten
 
 static int32_t input_of(const struct gsv_config *config, int32_t layer)
 {
+    if (config->recurrent.over_words)
+        return config->recurrent.directions * config->recurrent.units;
     return layer == 0 ? config->embedding_size : config->hidden_size;
 }
 
+/* The layers' weights are files of the model, or those of the module LSTM. */
 static gpuserve_status add_direction(const struct gsv_collector *c, int32_t layer,
                                      int32_t direction)
 {
     const struct gsv_config *config = &c->spec->config;
     const struct gsv_recurrent *recurrent = &config->recurrent;
-    const int32_t rows = 4 * recurrent->units, input = input_of(config, layer);
+    const char *kind = recurrent->cell == GPUSERVE_CELL_LSTM ? "lstm" : "gru";
+    const int32_t rows = gpuserve_cell_gates(recurrent->cell) * recurrent->units;
+    const int32_t input = input_of(config, layer);
+    const int32_t bias_rows = recurrent->is_keras && recurrent->cell == GPUSERVE_CELL_GRU ? 2 : 0;
     const enum gsv_presence bias = recurrent->has_bias ? GSV_REQUIRED : GSV_ABSENT;
     struct gsv_weight *item =
         gsv_add_item(c->spec, GSV_ITEM_RECURRENT, rows, input + recurrent->units);
@@ -272,16 +94,27 @@ static gpuserve_status add_direction(const struct gsv_collector *c, int32_t laye
 
     item->which = direction;
     if (recurrent->is_keras)
-        name_keras(&names, layer, direction, recurrent->directions == 2);
+        name_keras(&names, kind, layer, direction, recurrent->directions == 2);
     else
-        name_torch(&names, layer, direction);
+        name_torch(&names, recurrent->is_words ? "encoder" : kind, layer, direction);
     st = find_matrix(c, &item->weight[0], names.ih, rows, input);
     if (st == GPUSERVE_OK)
         st = find_matrix(c, &item->weight[1], names.hh, rows, recurrent->units);
     if (st == GPUSERVE_OK)
-        st = gsv_find_tensor(c, &item->bias[0], names.bias_ih, "", NULL, 0, rows, bias);
+        st = gsv_find_tensor(c, &item->bias[0], names.bias_ih, "", NULL, bias_rows, rows, bias);
     if (st == GPUSERVE_OK && names.bias_hh[0])
         st = gsv_find_tensor(c, &item->bias[1], names.bias_hh, "", NULL, 0, rows, bias);
+    return st;
+}
+
+gpuserve_status gsv_recurrent_add_layers(const struct gsv_collector *c)
+{
+    const struct gsv_recurrent *recurrent = &c->spec->config.recurrent;
+    gpuserve_status st = GPUSERVE_OK;
+
+    c->spec->recurrent = (int32_t)c->spec->n_items;
+    for (int32_t i = 0; i < recurrent->n_layers * recurrent->directions && st == GPUSERVE_OK; i++)
+        st = add_direction(c, i / recurrent->directions, i % recurrent->directions);
     return st;
 }
 
@@ -324,9 +157,13 @@ static gpuserve_status add_classifier(const struct gsv_collector *c)
 gpuserve_status gsv_recurrent_collect(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_config *config = &spec->config;
+    const bool is_words = config->recurrent.is_words;
     const struct gsv_collector c = { spec, &spec->weights, "", error };
-    const char *name =
-        config->recurrent.is_keras ? "embedding/embeddings" : "embedding.weight|embeddings.weight";
+    const struct gsv_collector layers = { spec, is_words ? &spec->lstm_weights : &spec->weights, "",
+                                          error };
+    const char *name = is_words                     ? GSV_WORD_TABLE
+                       : config->recurrent.is_keras ? "embedding/embeddings"
+                                                    : "embedding.weight|embeddings.weight";
     gpuserve_status st;
 
     spec->convolution = spec->position = spec->type = spec->projection = spec->relative =
@@ -338,14 +175,10 @@ gpuserve_status gsv_recurrent_collect(struct gsv_spec *spec, gpuserve_error *err
         &c,
         &gsv_add_item(spec, GSV_ITEM_TABLE, config->vocab_size, config->embedding_size)->weight[0],
         name, "", NULL, config->vocab_size, config->embedding_size, GSV_REQUIRED);
-    spec->recurrent = (int32_t)spec->n_items;
-    for (int32_t i = 0; i < config->recurrent.n_layers * config->recurrent.directions; i++) {
-        if (st == GPUSERVE_OK)
-            st = add_direction(&c, i / config->recurrent.directions,
-                               i % config->recurrent.directions);
-    }
+    if (st == GPUSERVE_OK)
+        st = gsv_recurrent_add_layers(&layers);
     spec->first_dense = (int32_t)spec->n_items;
-    if (st != GPUSERVE_OK || spec->has_head)
+    if (st != GPUSERVE_OK || spec->has_head || is_words)
         return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
     return add_classifier(&c);
 }
@@ -358,5 +191,6 @@ struct gpuserve_lstm_source gsv_recurrent_source(const struct gsv_config *config
         .input_size = input_of(config, number),
         .hidden_size = config->recurrent.units,
         .n_directions = config->recurrent.directions,
+        .cell = config->recurrent.cell,
     };
 }

@@ -99,7 +99,7 @@ static int32_t first_pooled_columns(const struct gsv_spec *spec)
 {
     const int32_t rows = gsv_has_parts(spec) ? 2 : 1; /* parts left out have rows too */
 
-    return larger(rows * pooled_columns(spec), spec->facts.is_sparse ? spec->config.vocab_size : 0);
+    return larger(rows * pooled_columns(spec), gsv_has_decoder(spec) ? spec->config.vocab_size : 0);
 }
 
 /* Round up to the alignment. */
@@ -128,7 +128,9 @@ static void add_recurrent(uint64_t *total, const struct gsv_spec *spec,
     const struct gsv_recurrent *recurrent = &spec->config.recurrent;
     uint64_t bytes = 0;
 
-    add_rows(total, &layout->sequences, options->max_sequences, recurrent->n_layers > 0,
+    if (!gsv_is_recurrent(&spec->config))
+        return;
+    add_rows(total, &layout->sequences, options->max_sequences, 1,
              sizeof(struct gpuserve_lstm_sequence));
     for (int i = 0; i < 2; i++)
         add_rows(total, &layout->states[i], options->max_sequences,
@@ -162,15 +164,17 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     if (kernel > 0)
         layout->wide_columns = larger(layout->wide_columns, 2 * config->hidden_size);
     layout->context_columns = larger(config->hidden_size, gsv_context_columns(config));
-    if (config->recurrent.n_layers > 0)
+    if (gsv_is_recurrent(config))
         layout->context_columns = larger(layout->context_columns, config->embedding_size);
-    if (spec->facts.is_sparse)
+    if (gsv_has_decoder(spec))
         layout->context_columns =
             larger(layout->context_columns, spec->items[spec->first_decoder].k);
     if (spec->facts.labels_tokens || config->pools_logits)
         layout->wide_columns = larger(layout->wide_columns, (int32_t)spec->facts.n_labels);
-    if (spec->facts.is_sparse)
+    if (gsv_has_decoder(spec))
         layout->wide_columns = larger(layout->wide_columns, GSV_DECODER_ROWS);
+    if (spec->late_file)
+        layout->context_columns = larger(layout->context_columns, spec->facts.token_dim);
     for (int32_t i = 0; i < spec->token_steps.n; i++) { /* they alternate, context first */
         int32_t *columns = i % 2 == 0 ? &layout->context_columns : &layout->wide_columns;
 

@@ -22,12 +22,16 @@ void gsv_spec_free(struct gsv_spec **out)
         return;
     gsv_checkpoint_close(&spec->weights);
     gsv_checkpoint_close(&spec->layer_weights);
+    gsv_checkpoint_close(&spec->lstm_weights);
     for (int i = 0; i < GSV_MAX_STEPS; i++)
         gsv_checkpoint_close(&spec->step_weights[i]);
     gsv_head_close(&spec->head);
+    gsv_late_heads_close(spec);
     gsv_config_reset(&spec->config);
     gsv_modules_reset(&spec->modules);
     gsv_labels_free(spec->default_labels, spec->n_default_labels);
+    free(spec->entity_tokens[0]);
+    free(spec->entity_tokens[1]);
     free(spec->items);
     free(spec->layers);
     free(spec);
@@ -37,6 +41,11 @@ void gsv_spec_free(struct gsv_spec **out)
 const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
 {
     return &spec->facts;
+}
+
+int32_t gsv_spec_pad_id(const struct gsv_spec *spec)
+{
+    return spec->config.pad_id;
 }
 
 gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_error *error)
@@ -62,12 +71,21 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
         st = gsv_static_detect(spec, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_recurrent_read(spec, dir, error);
-    if (st == GPUSERVE_OK && !spec->modules.is_static && spec->config.recurrent.n_layers == 0)
+    if (st == GPUSERVE_OK)
+        st = gsv_entity_read(spec, dir, error);
+    if (st == GPUSERVE_OK && !spec->modules.is_static && !spec->modules.words.present &&
+        !spec->config.family)
         st = gsv_config_read(&spec->config, dir, spec->modules.transformer, error);
     if (st == GPUSERVE_OK)
         st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_entity_set_vocabulary(spec, error);
     if (st == GPUSERVE_OK && spec->modules.is_static)
         st = gsv_static_configure(spec, error);
+    if (st == GPUSERVE_OK && spec->modules.words.folder)
+        st = gsv_recurrent_configure(spec, error);
+    if (st == GPUSERVE_OK && spec->modules.words.folder)
+        st = gsv_checkpoint_open(&spec->lstm_weights, dir, spec->modules.words.folder, error);
     if (st == GPUSERVE_OK && spec->modules.layer_weights.folder)
         st = gsv_checkpoint_open(&spec->layer_weights, dir, spec->modules.layer_weights.folder,
                                  error);
@@ -75,6 +93,8 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
         if (spec->modules.steps[i].folder)
             st = gsv_checkpoint_open(&spec->step_weights[i], dir, spec->modules.steps[i].folder,
                                      error);
+    if (st == GPUSERVE_OK)
+        st = gsv_late_heads_open(spec, dir, error);
     if (st == GPUSERVE_OK && head) {
         st = gsv_head_open(&spec->head, head, error);
         spec->has_head = st == GPUSERVE_OK;
@@ -100,8 +120,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->model_type = config->model_type;
     facts->vocab_size = config->vocab_size;
     facts->hidden_size = config->hidden_size;
-    facts->n_layers =
-        config->recurrent.n_layers > 0 ? config->recurrent.n_layers : config->n_layers;
+    facts->n_layers = gsv_is_recurrent(config) ? config->recurrent.n_layers : config->n_layers;
     facts->n_heads = config->n_heads;
     facts->intermediate_size = config->intermediate_size;
     facts->max_positions = config->max_positions;
@@ -115,10 +134,12 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
-    facts->empty_id = config->recurrent.n_layers > 0 ? config->recurrent.empty_id
-                      : config->n_layers == 0        ? config->vocab_size
-                                                     : 0;
-    facts->only_float32 = config->recurrent.n_layers > 0 ? "LSTM" : NULL;
+    facts->empty_id = gsv_is_recurrent(config) ? config->recurrent.empty_id
+                      : config->n_layers == 0  ? config->vocab_size
+                                               : 0;
+    facts->only_float32 = !gsv_is_recurrent(config)                      ? NULL
+                          : config->recurrent.cell == GPUSERVE_CELL_LSTM ? "LSTM"
+                                                                         : "GRU";
     facts->no_special = modules->is_static;
     facts->skips_unknown = modules->is_static && !modules->present;
     facts->prompts = modules->prompts;
@@ -190,11 +211,15 @@ static gpuserve_status set_token_facts(struct gsv_spec *spec, gpuserve_error *er
     struct gsv_tensor linear;
 
     facts->token_dim = facts->hidden_size;
-    facts->is_by_token = spec->modules.by_token;
+    facts->is_by_token = facts->is_late = spec->modules.by_token;
     spec->normalizes_tokens = spec->modules.normalizes_tokens;
+    if (facts->entity.width > 0) {
+        facts->token_dim = facts->entity.width;
+        return GPUSERVE_OK;
+    }
     if (!spec->config.is_late || spec->modules.present)
         return width_after(spec, true, -1, &facts->token_dim, error);
-    facts->is_by_token = spec->normalizes_tokens = true;
+    facts->is_by_token = facts->is_late = spec->normalizes_tokens = true;
     if (!gsv_checkpoint_find(&spec->weights, "linear.weight", &linear))
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor 'linear.weight' is missing",
                         gsv_weight_file_name(spec->weights.files[0]));
@@ -245,6 +270,8 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
         pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if (spec->facts.scores_answers)
+        return GPUSERVE_OK;
+    if (facts->entity.width > 0 && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
     if ((modules->is_sparse || facts->is_by_token) && pooling == 0 && !spec->has_head)
         return GPUSERVE_OK;
@@ -352,6 +379,8 @@ static void set_count_facts(struct gsv_spec *spec)
             const bool is_index = part == 1 && spec->items[i].kind == GSV_ITEM_MAPPED_TABLE;
             const bool is_columns = part == 1 && spec->items[i].n_columns > 0;
 
+            if (spec->items[i].n_file_columns > 0 && spec->items[i].first > 0)
+                continue; /* counted with the item of the first columns */
             if (is_columns ? spec->items[i].first == 0 : !is_counted && !is_factor && !is_index)
                 count_tensor(&spec->facts, &spec->items[i].weight[part]);
             count_tensor(&spec->facts, &spec->items[i].bias[part]);
@@ -364,18 +393,18 @@ static void set_count_facts(struct gsv_spec *spec)
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
     /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
-     * masked-LM head's norms 4, transform 1; layer weights 1; two for each step. */
+     * masked-LM head's norms 4, transform 1; layer weights 1; late heads 2; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
-    const size_t around = 21 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
+    const size_t around = 23 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
                           (size_t)spec->config.convolution.kernel + 2 +
-                          2 * (size_t)spec->config.recurrent.n_layers;
+                          2 * (size_t)spec->config.recurrent.n_layers + GSV_ENTITY_ITEMS;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
     const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS +
                          GSV_FFN_ITEMS * (size_t)(spec->config.n_ffns - 1) + 4 * adapters +
                          gsv_experts_items(&spec->config);
 
     spec->max_items = around + (size_t)spec->config.n_stored_layers * layer +
-                      (spec->facts.is_sparse ? decoder : 0);
+                      (gsv_has_decoder(spec) ? decoder : 0);
     spec->items = gsv_alloc_array(spec->max_items, sizeof(*spec->items));
     spec->layers = gsv_alloc_array((size_t)spec->config.n_layers, sizeof(*spec->layers));
     return spec->items && spec->layers ? GPUSERVE_OK
@@ -398,8 +427,12 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     if (st != GPUSERVE_OK)
         goto fail;
     set_encoder_facts(spec);
+    gsv_entity_set_limits(spec);
     set_sparse_fact(spec);
     st = set_token_facts(spec, error);
+    spec->pooled_dim = spec->facts.token_dim;
+    if (st == GPUSERVE_OK)
+        st = gsv_late_heads_facts(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_spec_find_answers(spec, dir, pooling != 0 || spec->has_head, error);
     if (st == GPUSERVE_OK)
@@ -413,6 +446,10 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     if (st != GPUSERVE_OK)
         goto fail;
     set_count_facts(spec);
+    spec->facts.is_token_mean = spec->facts.dim > 0 && spec->facts.n_poolings == 1 &&
+                                spec->facts.poolings[0] == GPUSERVE_POOL_MEAN &&
+                                spec->pooled_steps.n == 0 && !spec->normalizes_tokens &&
+                                !spec->late_file;
     *out = spec;
     return GPUSERVE_OK;
 fail:

@@ -5,8 +5,8 @@
  * iterate over it, so they are consistent. The order of items:
  *
  *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final
- * norm] [layer weights]   Dense of tokens ...   Dense ...   classifier ...   [transform norm]
- * [decoder ...]
+ * norm] [layer weights]   Dense of tokens ...   [late heads]   Dense ...   classifier ...
+ * [transform norm] [decoder ...]
  *
  * Private to lib/model. Immutable after gsv_spec_load().
  */
@@ -31,28 +31,30 @@ enum gsv_weight_kind {
     GSV_ITEM_LINEAR,         /* a matrix product in the net's dtype */
     GSV_ITEM_LINEAR_PLAIN,   /* a product on token vectors outside the layers: never INT8 */
     GSV_ITEM_LINEAR_EXACT,   /* a product on pooled vectors: always float32 */
-    GSV_ITEM_RECURRENT /* one direction of a layer of an LSTM, float32; the first item of a layer
-                          holds the packed weights of all its directions */
+    GSV_ITEM_RECURRENT /* one direction of a layer of an LSTM or a GRU, float32; the first item of a
+                          layer holds the packed weights of all its directions */
 };
 
 struct gsv_weight {
     enum gsv_weight_kind kind;
-    int32_t n, k;       /* rows and columns; FLOATS: n = 1 */
-    int32_t n_parts;    /* stacked tensors: 3 for query, key and value, else 1 */
-    int32_t rows[3];    /* rows of each part; their sum is n */
-    int32_t activation; /* gpuserve_activation of a linear */
-    bool plus_one;      /* FLOATS: 1 is added to each value */
-    bool sums_to_one;   /* FLOATS: the values are divided by their sum */
-    bool zero_row;      /* TABLE: the last row is 0, and not in the file */
-    bool subtracts;     /* LINEAR_EXACT of one part: weight[1] is subtracted from weight[0] */
-    bool interleaved;   /* rows of query, key and value alternate by head: sorted on reading */
-    bool transposed;    /* a linear's tensor is [k, n] */
-    float scale;        /* of the values of an adapter; 0: 1 */
-    int32_t n_ones;     /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
-    int32_t n_taps;     /* LINEAR_PLAIN: the tensor is a convolution [rows, k / groups, n_taps] */
-    int32_t tap;        /* of these */
-    int32_t n_columns;  /* LINEAR_PLAIN: columns of weight[0], if fewer than k; the others are those
-                           of weight[1], a tensor [k - n_columns, ...], from column `first` on */
+    int32_t n, k;           /* rows and columns; FLOATS: n = 1 */
+    int32_t n_parts;        /* stacked tensors: 3 for query, key and value, else 1 */
+    int32_t rows[3];        /* rows of each part; their sum is n */
+    int32_t activation;     /* gpuserve_activation of a linear */
+    bool plus_one;          /* FLOATS: 1 is added to each value */
+    bool sums_to_one;       /* FLOATS: the values are divided by their sum */
+    bool zero_row;          /* TABLE: the last row is 0, and not in the file */
+    int32_t n_file_columns; /* LINEAR_EXACT: columns of the tensor, of which the linear has those
+                               from `first` on; 0: k */
+    bool subtracts;         /* LINEAR_EXACT of one part: weight[1] is subtracted from weight[0] */
+    bool interleaved;       /* rows of query, key and value alternate by head: sorted on reading */
+    bool transposed;        /* a linear's tensor is [k, n] */
+    float scale;            /* of the values of an adapter; 0: 1 */
+    int32_t n_ones;         /* LINEAR_PLAIN: rows beyond those of the tensor whose output is 1 */
+    int32_t n_taps;    /* LINEAR_PLAIN: the tensor is a convolution [rows, k / groups, n_taps] */
+    int32_t tap;       /* of these */
+    int32_t n_columns; /* LINEAR_PLAIN: columns of weight[0], if fewer than k; the others are those
+                          of weight[1], a tensor [k - n_columns, ...], from column `first` on */
     int32_t first;
     int32_t which; /* ROTARY: index into gsv_config.rotary; RECURRENT: the direction */
     struct gsv_tensor weight[3]; /* each [rows, k]. TABLE: the first row of [1] is added to each
@@ -70,6 +72,19 @@ struct gsv_norm_items {
     int32_t kind; /* gpuserve_norm */
     float eps;
 };
+
+/* Items of an entity head; -1: absent. Each is a product on rows of words or labels; `inner` and
+ * `width` are those of gsv_entity_facts.
+ *
+ *   spans:   start, end: word -> inner of the last layer's input; query: label -> inner
+ *   tokens:  word_pair, label_pair: two rows of `width`; pair: both and their product -> 3 logits
+ */
+struct gsv_entity_items {
+    int32_t prompt[2], query, query_bias;
+    int32_t start[3], end[3];
+    int32_t word_pair, label_pair, pair[2];
+};
+#define GSV_ENTITY_ITEMS 10 /* at most, without those of the LSTM */
 
 #define GSV_NO_NORM ((struct gsv_norm_items){ .gamma = -1, .beta = -1 })
 
@@ -114,6 +129,8 @@ struct gsv_row_step {
     struct gsv_norm_items norm;
 };
 
+#define GSV_MAX_UNWEIGHTED 8
+
 /* The steps of one place. */
 struct gsv_row_steps {
     struct gsv_row_step at[GSV_MAX_STEPS + 1]; /* CLIP's projection is one more */
@@ -130,9 +147,12 @@ struct gsv_spec {
     struct gsv_checkpoint weights;
     struct gsv_checkpoint step_weights[GSV_MAX_STEPS]; /* of modules.steps */
     struct gsv_checkpoint layer_weights;               /* of WeightedLayerPooling */
+    struct gsv_checkpoint lstm_weights;                /* of the module LSTM */
     const struct gsv_tensor_names *names;              /* the layout of the checkpoint */
-    char prefix[64];       /* prefix of the encoder's tensor names: "" or "bert." */
-    char **default_labels; /* "LABEL_0", ... if no file names the labels */
+    char prefix[64];        /* prefix of the encoder's tensor names: "" or "bert." */
+    char *entity_tokens[2]; /* owned: gsv_entity_facts.class_token, .separator */
+    int32_t entity_layers;  /* of the LSTM over words */
+    char **default_labels;  /* "LABEL_0", ... if no file names the labels */
     size_t n_default_labels;
 
     struct gsv_weight *items;
@@ -150,6 +170,12 @@ struct gsv_spec {
     int32_t mix_first;
     struct gsv_row_steps token_steps, pooled_steps;
     bool normalizes_tokens;
+    int32_t pooled_dim; /* width of the token rows that are pooled */
+    /* Heads of BGE-M3 (late_heads.c); NULL and -1: absent. */
+    struct gsv_weight_file *lexical_file, *late_file;
+    int32_t lexical, late;
+    int32_t unweighted[GSV_MAX_UNWEIGHTED]; /* token ids without a weight */
+    size_t n_unweighted;
     int32_t first_dense, first_classifier; /* first_dense: the first item of pooled_steps */
     int32_t n_classifier; /* number of linear layers of the classifier or the head */
     struct gsv_norm_items classifier_norm; /* after the first of them */
@@ -157,9 +183,25 @@ struct gsv_spec {
     /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with
      * at most GSV_DECODER_ROWS words each. */
     int32_t transform, first_decoder, n_decoder;
+    struct gsv_entity_items entity;
     struct gsv_tensor answers; /* [vocab_size, hidden_size]: rows of the next token's logits */
     bool is_decoder_tied;      /* the decoder shares the word embedding table */
 };
+
+/* True unless the token has no weight in sparse vectors of BGE-M3. */
+static inline bool gsv_is_weighted(const struct gsv_spec *spec, int32_t id)
+{
+    for (size_t i = 0; i < spec->n_unweighted; i++)
+        if (spec->unweighted[i] == id)
+            return false;
+    return true;
+}
+
+/* True if the sparse vectors are those of a masked-LM head. */
+static inline bool gsv_has_decoder(const struct gsv_spec *spec)
+{
+    return spec->facts.is_sparse && !spec->facts.weighs_tokens;
+}
 
 /* The number of vocabulary words whose logits are computed at a time. The logits of all words for
  * each token would be far larger than the other activations. */
@@ -214,7 +256,7 @@ static inline bool gsv_has_parts(const struct gsv_spec *spec)
 /* The columns of all poolings together, which the first pooled step reads. */
 static inline int32_t gsv_pooled_width(const struct gsv_spec *spec)
 {
-    return spec->facts.token_dim * (spec->facts.n_poolings > 0 ? spec->facts.n_poolings : 1);
+    return spec->pooled_dim * (spec->facts.n_poolings > 0 ? spec->facts.n_poolings : 1);
 }
 
 /* Steps that apply to a run's route. */
@@ -234,10 +276,16 @@ gpuserve_status gsv_spec_find_answers(struct gsv_spec *spec, const struct gsv_di
 /* Fill items from the open files; implemented in weight_map.c. */
 gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error);
 
-/* recurrent_map.c: an LSTM over word embeddings in place of the encoder. config.json says so by its
- * model type, "recurrent"; for any other model gsv_recurrent_read() does nothing. */
+/* The table of the module WordEmbeddings. */
+#define GSV_WORD_TABLE "emb_layer.weight"
+
+/* recurrent_config.c: an LSTM or a GRU over word embeddings in place of the encoder. config.json
+ * says so by its model type, "recurrent"; for any other model gsv_recurrent_read() does nothing.
+ * gsv_recurrent_configure() is of the modules WordEmbeddings and LSTM, whose weights are open. */
 gpuserve_status gsv_recurrent_read(struct gsv_spec *spec, const struct gsv_dir *dir,
                                    gpuserve_error *error);
+gpuserve_status gsv_recurrent_configure(struct gsv_spec *spec, gpuserve_error *error);
+/* recurrent_map.c */
 gpuserve_status gsv_recurrent_collect(struct gsv_spec *spec, gpuserve_error *error);
 /* Describe layer `number` without weights: its sizes. */
 struct gpuserve_lstm_source gsv_recurrent_source(const struct gsv_config *config, int32_t number);
@@ -247,6 +295,24 @@ static inline int32_t gsv_recurrent_layer(const struct gsv_spec *spec, size_t it
 {
     return ((int32_t)item - spec->recurrent) / spec->config.recurrent.directions;
 }
+
+/* late_heads.c: open the files of BGE-M3's heads if the directory has them, and set the facts that
+ * follow. gsv_collect_late_heads() adds their items. */
+gpuserve_status gsv_late_heads_open(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                    gpuserve_error *error);
+gpuserve_status gsv_late_heads_facts(struct gsv_spec *spec, gpuserve_error *error);
+gpuserve_status gsv_collect_late_heads(struct gsv_spec *spec, gpuserve_error *error);
+void gsv_late_heads_close(struct gsv_spec *spec);
+
+/* entity_map.c: a head that finds entities of labels given with the text. gliner_config.json says
+ * so; without that file these functions do nothing. The encoder's configuration is a member of the
+ * file, or config.json. */
+gpuserve_status gsv_entity_read(struct gsv_spec *spec, const struct gsv_dir *dir,
+                                gpuserve_error *error);
+/* The size of the vocabulary is that of the checkpoint: tokens are added to it. */
+gpuserve_status gsv_entity_set_vocabulary(struct gsv_spec *spec, gpuserve_error *error);
+/* Set the maximum tokens of a text, and the dtypes that the head does not support. */
+void gsv_entity_set_limits(struct gsv_spec *spec);
 
 /* static_table.c: a model without layers, whose configuration is the shape of its table. A
  * directory of model2vec without modules.json becomes one. */

@@ -94,17 +94,21 @@ static gpuserve_status add_text_projection(struct gsv_spec *spec, gpuserve_error
                           spec->config.hidden_size, GPUSERVE_ACT_NONE);
 }
 
-/* ColBERT's projection of token vectors, stored beside the encoder. */
+/* The projection of token vectors that is stored beside the encoder: that of ColBERT, or that of an
+ * entity head with rows of another width. */
 static gpuserve_status add_token_projection(struct gsv_spec *spec, gpuserve_error *error)
 {
     const struct gsv_collector c = { spec, &spec->weights, "", error };
+    const bool is_entity = spec->facts.entity.width > 0;
     const int32_t width = spec->facts.token_dim;
 
-    if (!spec->config.is_late || spec->modules.present)
+    if (is_entity ? width == spec->config.hidden_size
+                  : !spec->config.is_late || spec->modules.present)
         return GPUSERVE_OK;
     append_step(&spec->token_steps, GSV_STEP_DENSE, -1, width)->linear = (int32_t)spec->n_items;
-    return gsv_add_linear(&c, GSV_ITEM_LINEAR_PLAIN, "linear", GSV_ABSENT, width,
-                          spec->config.hidden_size, GPUSERVE_ACT_NONE);
+    return gsv_add_linear(
+        &c, GSV_ITEM_LINEAR_PLAIN, is_entity ? "token_rep_layer.projection" : "linear",
+        is_entity ? GSV_REQUIRED : GSV_ABSENT, width, spec->config.hidden_size, GPUSERVE_ACT_NONE);
 }
 
 /* One weight for the embeddings and one for each layer, from the first one on. As in
@@ -139,6 +143,8 @@ gpuserve_status gsv_collect_steps(struct gsv_spec *spec, gpuserve_error *error)
         st = add_token_projection(spec, error);
     if (st == GPUSERVE_OK)
         st = add_modules(spec, true, &spec->token_steps, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_collect_late_heads(spec, error);
     spec->first_dense = (int32_t)spec->n_items;
     if (st == GPUSERVE_OK)
         st = add_text_projection(spec, error);

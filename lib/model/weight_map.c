@@ -168,7 +168,8 @@ static gpuserve_status find_layout(struct gsv_spec *spec, gpuserve_error *error)
                                      family->other_prefix ? family->other_prefix : "",
                                      "model.",
                                      "auto_model.",
-                                     "0.auto_model." };
+                                     "0.auto_model.",
+                                     GSV_ENTITY_PREFIX };
     const size_t n = sizeof(prefixes) / sizeof(prefixes[0]);
 
     for (size_t i = 0; i < 3 * n; i++) {
@@ -301,7 +302,7 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
         st = gsv_static_collect(spec, error);
         return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
     }
-    if (spec->config.recurrent.n_layers > 0)
+    if (gsv_is_recurrent(&spec->config))
         return gsv_recurrent_collect(spec, error);
     st = find_layout(spec, error);
     if (st == GPUSERVE_OK)

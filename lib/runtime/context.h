@@ -6,7 +6,7 @@
 #define GSV_RUNTIME_CONTEXT_H
 
 #include "lib/base/alloc.h"
-#include "lib/base/host.h"
+#include "lib/base/host/host.h"
 #include "lib/runtime/memory/budget.h"
 #include "lib/runtime/scheduler/concurrency.h"
 #include "lib/runtime/core/fork_check.h"
@@ -29,6 +29,7 @@ struct gpuserve_context {
     void *log_user;
     int32_t log_level;
     struct gsv_hub hub;
+    char *weights_folder; /* of packed weights, see models/weights_folder.h; NULL: none are kept */
     struct gsv_metrics metrics;
     struct gsv_nvtx nvtx;
     atomic_bool driver_hangs; /* the NVIDIA driver does not answer: no further queries */

@@ -19,6 +19,7 @@
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/worker.h"
 
+struct gsv_entity_exec;
 struct gsv_lost;
 
 /* All weights on one device. The replicas of a model share its queue; an execution slot runs its
@@ -26,6 +27,13 @@ struct gsv_lost;
 struct gsv_replica {
     struct gpuserve_device *device;
     struct gsv_net *net;
+};
+
+/* The entity head on one replica; entity_runner.c. */
+struct gsv_entity_runner {
+    pthread_mutex_t lock;
+    struct gsv_entity_exec *exec; /* NULL: not started, or the model has no such head */
+    size_t replica;
 };
 
 struct gsv_model {
@@ -40,6 +48,7 @@ struct gsv_model {
     struct gsv_encoders encoders;
     struct gsv_cache *cache; /* NULL: none */
     struct gsv_workers workers;
+    struct gsv_entity_runner entity;
     struct gsv_memory_reservation reservation; /* of the context's and the devices' budgets */
     struct gsv_model_metrics metrics;          /* in the context's list while `is_counted` */
     bool is_counted;

@@ -42,8 +42,9 @@ struct gsv_tokenizer_settings {
 };
 
 /* Load the tokenizer of a model directory: from tokenizer.json, else from vocab.txt, vocab.json
- * with merges.txt, or sentencepiece.bpe.model. tokenizer_config.json is read too; the older formats
- * also read special_tokens_map.json and added_tokens.json. `settings` may be NULL. */
+ * with merges.txt, sentencepiece.bpe.model, or whitespacetokenizer_config.json.
+ * tokenizer_config.json is read too; the older formats also read special_tokens_map.json and
+ * added_tokens.json. `settings` may be NULL. */
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
                                    const struct gsv_tokenizer_settings *settings,
                                    gpuserve_error *error);
@@ -65,7 +66,7 @@ gpuserve_status gsv_tokenizer_decode(const struct gsv_tokenizer *tokenizer, cons
 
 /* The largest token id plus one. */
 int32_t gsv_tokenizer_vocab_size(const struct gsv_tokenizer *tokenizer);
-/* "WordPiece", "WordLevel", "BPE", "Unigram" */
+/* "WordPiece", "WordLevel", "BPE", "Unigram", "WhitespaceTokenizer" */
 const char *gsv_tokenizer_kind(const struct gsv_tokenizer *tokenizer);
 /* The number of special tokens added to a single text, or to a pair. */
 size_t gsv_tokenizer_special_count(const struct gsv_tokenizer *tokenizer, bool pair);
@@ -86,6 +87,10 @@ bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer);
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token);
 /* Host memory in use. */
 size_t gsv_tokenizer_bytes(const struct gsv_tokenizer *tokenizer);
+/* Find the word at or after byte `at` of well-formed UTF-8: a run of letters, numbers and "_",
+ * joined by "-" to further runs, or one other character that is no white space. False if there is
+ * none. Implemented in words.c. */
+bool gsv_next_word(const char *text, size_t size, size_t at, gpuserve_span *word);
 /* Feed all data that determines token ids to a digest, in a fixed order. */
 void gsv_tokenizer_digest(const struct gsv_tokenizer *tokenizer,
                           void (*update)(void *state, const void *bytes, size_t size), void *state);

@@ -54,6 +54,10 @@ struct gsv_tokenizer {
 gpuserve_status gsv_tokenizer_read_json(struct gsv_tokenizer *tokenizer, const char *text,
                                         size_t size, const char *name, gpuserve_error *error);
 
+/* Read all parts from the text of whitespacetokenizer_config.json. */
+gpuserve_status gsv_tokenizer_read_whitespace(struct gsv_tokenizer *tokenizer, const char *text,
+                                              size_t size, const char *name, gpuserve_error *error);
+
 /* The text of a file; `name` is used in messages. */
 struct gsv_text_file {
     const char *name, *text;

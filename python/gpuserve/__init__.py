@@ -13,7 +13,9 @@ from . import errors
 from ._calls import Items, Result
 from ._convert import Conversion, convert
 from ._entities import TokenLabels
+from ._hub import pull
 from ._library import version
+from ._long_texts import LongText
 from ._sparse import Sparse
 from ._tokens import Tokens
 from ._version import __version__
@@ -26,7 +28,7 @@ from .quantization import calibration_texts, quantize_embeddings, vector_ranges
 from .tokenizer import Encoding, Tokenizer
 
 __all__ = [
-    "Compute", "Context", "Conversion", "Device", "Encoding", "GpuserveError", "Items", "Model", "Result",
-    "Sparse", "TokenLabels", "Tokenizer", "Tokens", "__version__", "calibration_texts", "convert", "devices",
-    "errors", "quantize_embeddings", "refresh", "select", "select_all", "top_k", "vector_ranges", "version",
+    "Compute", "Context", "Conversion", "Device", "Encoding", "GpuserveError", "Items", "LongText", "Model",
+    "Result", "Sparse", "TokenLabels", "Tokenizer", "Tokens", "__version__", "calibration_texts", "convert", "devices",
+    "errors", "pull", "quantize_embeddings", "refresh", "select", "select_all", "top_k", "vector_ranges", "version",
 ]

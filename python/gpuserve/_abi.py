@@ -27,18 +27,23 @@ from typing import Any, Dict, List, Tuple, Type, TypeVar
 
 ERROR_TEXT_BYTES = 512
 VERSION_MAJOR = 0
-VERSION_MINOR = 1
+VERSION_MINOR = 2
 VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
 WAIT_NONE = 0xffffffff
 MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
+RANDOM_MAX_NUMBERS = 1073741824
 LSTM_MAX_SIZE = 65536
 LSTM_MAX_LAYERS = 256
 PRUNE_2_4 = 0x204
 DEVICE_MIG = 1
 DEVICE_VIRTUAL = 2
+ENTITY_MAX_LABELS = 1024
+ENTITY_MAX_CANDIDATES = 1048576
+LONG_TEXT_BYTES = 16777216
+LONG_TEXT_CHUNKS = 1048576
 OK = 0
 E_INVALID = 1
 E_NOT_FOUND = 2
@@ -142,15 +147,26 @@ CHAIN_RELU = 16
 CHAIN_GELU = 17
 CHAIN_PRECOMPILED = 0
 CHAIN_GENERATED = 1
+RANDOM_AUTO = 0
+RANDOM_CURAND = 1
 LSTM_AUTO = 0
 LSTM_STEPS = 1
 LSTM_FUSED = 2
+LSTM_CUDNN = 3
 PROFILE_DEFAULT = 0
 PROFILE_OPERATIONS = 1
 PROFILE_DIFFERENCES = 2
+OVERLAP_FLAT = 0
+OVERLAP_NESTED = 1
+LONG_WINDOWS = 0
+LONG_LATE = 1
+CHUNK_BY_TOKENS = 0
+CHUNK_BY_SENTENCES = 1
+CHUNK_BY_SPANS = 2
 RERANK_DEFAULT = 0
 RERANK_CROSS_ENCODER = 1
 RERANK_COSINE = 2
+RERANK_MAX_SIM = 3
 PRECISION_FLOAT32 = 0
 PRECISION_FLOAT16 = 1
 PRECISION_INT8 = 2
@@ -228,6 +244,7 @@ class ModelOptions(Structure):
         ("max_queue_ms", c_uint32),
         ("default_prompt_name", c_char_p),
         ("default_prompt", c_char_p),
+        ("max_tokens_per_second", c_uint64),
     ]
 
 
@@ -312,6 +329,17 @@ class Result(Structure):
     ]
 
 
+class Output(Structure):
+    c_name = "gpuserve_output"
+    _fields_ = [
+        ("task", c_uint32),
+        ("reserved", c_uint32),
+        ("rows", c_void_p),
+        ("capacity", c_size_t),
+        ("stride", c_size_t),
+    ]
+
+
 class Job(Structure):
     c_name = "gpuserve_job"
     _fields_ = [
@@ -341,6 +369,10 @@ class Job(Structure):
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
         ("client", c_uint64),
+        ("prompt_in_ids", c_uint32),
+        ("reserved", c_uint32),
+        ("more", c_void_p),
+        ("n_more", c_size_t),
     ]
 
 
@@ -614,6 +646,64 @@ class BatchCounts(Structure):
     ]
 
 
+class EntityRequest(Structure):
+    c_name = "gpuserve_entity_request"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("threshold", c_float),
+        ("texts", c_void_p),
+        ("text_sizes", c_void_p),
+        ("n_texts", c_size_t),
+        ("labels", c_void_p),
+        ("n_labels", c_size_t),
+        ("label_offsets", c_void_p),
+        ("overlap", c_uint32),
+        ("multi_label", c_uint32),
+        ("truncation", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class FoundEntity(Structure):
+    c_name = "gpuserve_found_entity"
+    _fields_ = [
+        ("begin", c_uint32),
+        ("end", c_uint32),
+        ("label", c_uint32),
+        ("score", c_float),
+    ]
+
+
+class LongOptions(Structure):
+    c_name = "gpuserve_long_options"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("method", c_uint32),
+        ("window_tokens", c_uint32),
+        ("stride", c_uint32),
+        ("chunk_by", c_uint32),
+        ("chunk_tokens", c_uint32),
+        ("dimensions", c_uint32),
+        ("normalize", c_uint32),
+        ("prompt_name", c_char_p),
+        ("prompt", c_char_p),
+        ("spans", c_void_p),
+        ("span_offsets", c_void_p),
+    ]
+
+
+class Chunk(Structure):
+    c_name = "gpuserve_chunk"
+    _fields_ = [
+        ("text", c_uint32),
+        ("row", c_uint32),
+        ("begin", c_uint32),
+        ("end", c_uint32),
+        ("n_tokens", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -672,6 +762,7 @@ STRUCTS: List[Type[Structure]] = [
     Entity,
     Item,
     Result,
+    Output,
     Job,
     EmbedOptions,
     ClassifyOptions,
@@ -689,6 +780,10 @@ STRUCTS: List[Type[Structure]] = [
     ProfileOptions,
     ModelCounts,
     BatchCounts,
+    EntityRequest,
+    FoundEntity,
+    LongOptions,
+    Chunk,
     RerankOptions,
     TokenizerInput,
     TokenizerOutput,
@@ -958,6 +1053,16 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ComputeResult),
         POINTER(Error),
     ]),
+    "gpuserve_random_numbers": (c_int, [
+        c_void_p,
+        c_uint32,
+        c_uint64,
+        c_uint64,
+        POINTER(c_uint32),
+        c_size_t,
+        POINTER(ComputeResult),
+        POINTER(Error),
+    ]),
     "gpuserve_lstm_create": (c_int, [
         POINTER(c_void_p),
         c_void_p,
@@ -1046,6 +1151,79 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         POINTER(Error),
     ]),
+    "gpuserve_entity_query_create": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        POINTER(EntityRequest),
+        POINTER(Error),
+    ]),
+    "gpuserve_entity_query_run": (c_int, [
+        c_void_p,
+        POINTER(Job),
+        POINTER(Error),
+    ]),
+    "gpuserve_entity_query_job": (c_size_t, [
+        c_void_p,
+        POINTER(Job),
+    ]),
+    "gpuserve_entity_query_decode": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        POINTER(Error),
+    ]),
+    "gpuserve_entity_query_found": (c_void_p, [
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
+    ]),
+    "gpuserve_entity_query_truncated": (c_int, [
+        c_void_p,
+        c_size_t,
+    ]),
+    "gpuserve_entity_query_free": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_long_texts_create": (c_int, [
+        POINTER(c_void_p),
+        c_void_p,
+        c_void_p,
+        POINTER(c_size_t),
+        c_size_t,
+        POINTER(LongOptions),
+        POINTER(Error),
+    ]),
+    "gpuserve_long_texts_free": (None, [
+        POINTER(c_void_p),
+    ]),
+    "gpuserve_long_texts_chunks": (c_void_p, [
+        c_void_p,
+        POINTER(c_size_t),
+    ]),
+    "gpuserve_long_texts_rows": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_long_texts_columns": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_long_texts_vectors": (c_void_p, [
+        c_void_p,
+    ]),
+    "gpuserve_long_texts_run": (c_int, [
+        c_void_p,
+        c_void_p,
+        POINTER(Job),
+        POINTER(Error),
+    ]),
+    "gpuserve_long_texts_next": (c_int, [
+        c_void_p,
+        POINTER(Job),
+        POINTER(Error),
+    ]),
+    "gpuserve_long_texts_take": (c_int, [
+        c_void_p,
+        POINTER(Error),
+    ]),
     "gpuserve_model_rerank_method": (c_int, [
         c_void_p,
     ]),
@@ -1098,6 +1276,13 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_dot": (c_float, [
         c_void_p,
         c_void_p,
+        c_size_t,
+    ]),
+    "gpuserve_max_sim": (c_float, [
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        c_size_t,
         c_size_t,
     ]),
     "gpuserve_top_k": (c_size_t, [

@@ -20,11 +20,12 @@ from ._arguments import Path
 from ._calls import Floats, Slot
 from ._closing import Closing
 from ._futures import Dispatcher
+from ._hub import fetched
 from ._library import call, encode_path, library, raise_status, text_of
 from ._options import Opening
 from ._values import text
 from .context import Context
-from .errors import ClosedError, InvalidError, MismatchError
+from .errors import ClosedError, InvalidError, MismatchError, NotFoundError
 
 Result = TypeVar("Result")
 
@@ -78,7 +79,12 @@ class Handle(Closing):
         try:
             # Its functions are called as long as the model is open.
             self._opening = Opening(options)
-            self._open(encode_path(path))
+            try:
+                self._open(encode_path(path))
+            except NotFoundError:
+                if not fetched(path, self.context.cache_dir):
+                    raise
+                self._open(encode_path(path))
             self._view = self._looked_at()
             _open_models.add(self)
             self.context._models.add(self)

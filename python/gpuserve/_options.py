@@ -68,6 +68,7 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "on_device_lost": ("on_device_lost", _one_of(LOST_POLICIES)),
     "max_queue_bytes": ("max_queue_bytes", _long),
     "max_queue_ms": ("max_queue_ms", number),
+    "max_tokens_per_second": ("max_tokens_per_second", _long),
     "cache_bytes": ("cache_bytes", _long),
     "max_wait_us": ("max_wait_us", number),
     "memory_budget": ("memory_budget_bytes", _long),

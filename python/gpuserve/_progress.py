@@ -8,10 +8,12 @@ from typing import Any
 
 
 class Progress:
-    """Counts texts; does nothing if disabled."""
+    """Counts texts, or bytes; does nothing if disabled."""
 
-    def __init__(self, total: int, is_on: bool) -> None:
+    def __init__(self, total: int, is_on: bool, unit: str = "texts", name: str = "") -> None:
         self._total = total
+        self._unit = unit
+        self._name = name and name + ": "
         self._done = 0
         self._is_on = is_on
         self._bar: Any = None
@@ -20,7 +22,10 @@ class Progress:
             try:
                 from tqdm.auto import tqdm
 
-                self._bar = tqdm(total=total, unit="texts")
+                if unit == "bytes":
+                    self._bar = tqdm(total=total, unit="B", unit_scale=True, desc=name)
+                else:
+                    self._bar = tqdm(total=total, unit=unit)
             except ImportError:
                 pass
 
@@ -32,12 +37,18 @@ class Progress:
         elif self._is_on and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
             rate = self._done / (self._shown - self._began)
-            print(f"\r{self._done}/{self._total} texts, {rate:.0f} a second", end="",
-                  file=sys.stderr, flush=True)
+            print(f"\r{self._amount()}, {self._scaled(rate):.0f} a second", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """End the line."""
         if self._bar is not None:
             self._bar.close()
         elif self._is_on and self._shown != self._began:
-            print(f"\r{self._done}/{self._total} texts", file=sys.stderr)
+            print(f"\r{self._amount()}", file=sys.stderr)
+
+    def _scaled(self, amount: float) -> float:
+        return amount / 1e6 if self._unit == "bytes" else amount
+
+    def _amount(self) -> str:
+        unit = "MB" if self._unit == "bytes" else self._unit
+        return f"{self._name}{self._scaled(self._done):.0f}/{self._scaled(self._total):.0f} {unit}"

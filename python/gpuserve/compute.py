@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import threading
-from ctypes import POINTER, byref, c_size_t, c_void_p, cast
+from ctypes import POINTER, byref, c_size_t, c_uint32, c_void_p, cast
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
                     Union)
 from weakref import WeakSet
@@ -34,7 +34,9 @@ VARIANTS: Dict[str, int] = {
 }
 LSTM_VARIANTS: Dict[str, int] = {
     "auto": _abi.LSTM_AUTO, "steps": _abi.LSTM_STEPS, "fused": _abi.LSTM_FUSED,
+    "cudnn": _abi.LSTM_CUDNN,
 }
+RANDOM_VARIANTS: Dict[str, int] = {"auto": _abi.RANDOM_AUTO, "curand": _abi.RANDOM_CURAND}
 STEPS: Dict[str, int] = {
     name: getattr(_abi, "CHAIN_" + name.upper()) for name in (
         "add", "multiply", "fma", "minimum", "maximum", "absolute", "reciprocal", "sqrt", "exp",
@@ -131,6 +133,20 @@ class Compute(Closing):
                   _texts.address(source), _texts.address(out), source.size)
         return out
 
+    def random_numbers(self, n: int, *, seed: int = 0, first: int = 0, variant: str = "auto") -> Any:
+        """The raw numbers of random models: an array of ``n`` uint32 from number ``first`` on, a multiple of 4.
+
+        They are the outputs of Philox4x32-10 in the order of cuRAND's legacy ordering, equal on every device.
+
+        Args:
+            variant: curand: by cuRAND, which must be installed, on a GPU.
+        """
+        out = np.empty(number(n, "n"), dtype=np.uint32)
+        arguments = (named(RANDOM_VARIANTS, variant, "variant"), number(seed, "seed", 64), number(first, "first", 64),
+                     cast(_texts.address(out), POINTER(c_uint32)), out.size)
+        self._call(self._library.gpuserve_random_numbers, RANDOM_VARIANTS, lambda handle: (handle, *arguments))
+        return out
+
     def lstm(self, weights: Mapping[str, Any], dtype: Optional[str] = None) -> "Lstm":
         """An LSTM on this device; closed together with this object.
 
@@ -202,7 +218,7 @@ class Lstm(Closing):
         Args:
             sequences: each [steps, input_size].
             state: h_0 and c_0, each [layers * directions, sequences, hidden_size]; default zeros.
-            variant: steps, fused.
+            variant: steps, fused, cudnn; cudnn needs a GPU and cuDNN 9.
 
         Returns:
             For each sequence [steps, directions * hidden_size], and the final (h_n, c_n).

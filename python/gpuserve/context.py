@@ -42,7 +42,8 @@ class Context(Closing):
     A :class:`Model` without one has a private context. The library logs to the logger ``gpuserve``.
 
     Args:
-        n_threads: compute threads; default: as many as the affinity mask and the cgroup allow.
+        n_threads: compute threads; default: one for each allowed physical core, at most the CPU quota,
+            rounded to the nearest.
         memory_budget: max bytes of all models together; default: none.
         plugin_dir: first directory searched for ``libgpuserve-cuda.so``.
         cache_dir: the Hugging Face cache; default as in ``huggingface_hub``.
@@ -60,6 +61,8 @@ class Context(Closing):
         self._handle = c_void_p()
         self._lock = threading.RLock()  # reentrant: close() from the garbage collector may acquire it again
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        #: The cache that was given, else None.
+        self.cache_dir = cache_dir
         options = _abi.new(
             _abi.ContextOptions, n_threads=number(n_threads, "n_threads"),
             memory_budget_bytes=number(memory_budget, "memory_budget", 64),

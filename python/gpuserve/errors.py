@@ -134,6 +134,10 @@ class MismatchError(GpuserveError, ValueError):
     status = 16
 
 
+class DownloadError(NotFoundError):
+    """The model is not in the cache, and fetching it failed."""
+
+
 class ClosedError(GpuserveError, ValueError):
     """The model was closed."""
 

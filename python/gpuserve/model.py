@@ -30,8 +30,11 @@ from ._calls import (
     Call, Floats, Items, Request, Result, finish, free_all, items_of, patiently, rerank, result_of, run,
 )
 from ._entities import Entity, TokenLabels, entities, label_tokens
+from ._label_entities import Labels, label_entities
 from ._handle import Handle, View
 from ._library import call, encode_path, text_of
+from ._long_texts import KINDS, METHODS, LongText, encode_long
+from ._multi import Encoding, max_sim, outputs_of
 from ._options import Lost, Opening, Progress as LoadProgress
 from ._progress import Progress
 from ._sparse import Sparse, compact
@@ -69,8 +72,9 @@ class Model(Handle):
     computes. Close it, or use it in a ``with`` statement, to release its memory at once.
 
     Args:
-        model_name_or_path: a directory, a GGUF file, the name of a model in the Hugging Face cache, or
-            ``"random:SHAPE"``, such as ``"random:bert-base,seed=1"``: random weights, made without files.
+        model_name_or_path: a directory, a GGUF file, the name of a model in the Hugging Face cache (fetched there
+            first if it is missing, see :func:`gpuserve.pull`), or ``"random:SHAPE"``, such as
+            ``"random:bert-base,seed=1"``: random weights, made without files.
         device: ``"auto"``, ``"cpu"``, ``"cuda:0"``, ...; an unavailable explicit device is an
             error.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"tf32"``, ``"int8"``; default
@@ -80,9 +84,11 @@ class Model(Handle):
         max_batch_tokens: max tokens of a batch, which one thread computes.
         n_threads: number of the context's threads.
         pooling: overrides the model's own: cls, mean, max, mean_sqrt_len, weighted_mean, last.
-        mmap: accepted without effect: weights are read, never mapped.
+        mmap: on a CPU, map packed weights of any dtype read-only from the weights cache, so that
+            processes share them.
         max_queue_tokens, max_queue_bytes: queue limits.
         max_queue_ms: queue limit in time, at the recently measured throughput; default none.
+        max_tokens_per_second: quota of computed tokens; above it :class:`BusyError`; default none.
         default_prompt_name, default_prompt: one of the model's prompts, or a text, prepended to texts
             of calls that name no prompt; default the model's own. ``""``: none.
         max_wait_us: max wait for a fuller batch while the device is busy; default none on a CPU,
@@ -104,7 +110,7 @@ class Model(Handle):
                  dtype: Optional[str] = None, head: Optional[Path] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
                  mmap: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
-                 max_queue_ms: int = 0,
+                 max_queue_ms: int = 0, max_tokens_per_second: int = 0,
                  cache_bytes: int = 0, memory_budget: int = 0, max_wait_us: int = 0,
                  default_prompt_name: Optional[str] = None,
                  default_prompt: Optional[str] = None,
@@ -116,7 +122,7 @@ class Model(Handle):
             "device": device, "dtype": dtype, "head": head, "max_tokens": max_tokens,
             "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
             "mmap": mmap, "max_queue_tokens": max_queue_tokens,
-            "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "cache_bytes": cache_bytes,
+            "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "max_tokens_per_second": max_tokens_per_second, "cache_bytes": cache_bytes,
             "max_wait_us": max_wait_us, "default_prompt_name": default_prompt_name,
             "default_prompt": default_prompt,
             "memory_budget": memory_budget, "warmup": warmup, "name": name, "version": version,
@@ -274,6 +280,44 @@ class Model(Handle):
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
         return output
 
+    def encode_long(self, inputs: Union[str, Iterable[str]], method: str = "window", *,
+                    chunk_by: str = "tokens", chunk_tokens: int = 0, window_tokens: int = 0,
+                    stride: int = 0, spans: Optional[Sequence[Any]] = None,
+                    prompt_name: Optional[str] = None, prompt: Optional[str] = None,
+                    normalize_embeddings: bool = False, truncate_dim: Optional[int] = None,
+                    cache: str = "default", client: int = 0) -> Union[LongText, List[LongText]]:
+        """Embed texts of any length, whole: :class:`LongText` for one text, a list of them for many.
+
+        Args:
+            method: ``"window"``: one vector per text, the mean of its windows weighted by their tokens;
+                ``"late"``: late chunking, the mean of the token vectors of each chunk, computed with
+                the context around it.
+            chunk_by: late: ``"tokens"``, ``"sentence"``, or ``"spans"``: the given byte spans.
+            chunk_tokens: late: tokens of a chunk, default 256; by sentence: adjacent sentences of
+                together at most that many tokens, default each sentence.
+            window_tokens: tokens of a window, including prompt and special tokens; default the model's
+                limit.
+            stride: tokens of the text from the begin of a window to that of the next one; default no
+                overlap, with late chunking an overlap of 256 tokens, at most a quarter.
+            spans: late: pairs of byte offsets in the UTF-8 text, in order, without overlap; for many
+                texts a list of them for each.
+            prompt_name, prompt, normalize_embeddings, truncate_dim, cache, client: as for :meth:`encode`.
+        """
+        view = self._view
+        alone = _texts.is_text(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        kind = "spans" if spans is not None and chunk_by == "tokens" else chunk_by
+        fields = {"method": arguments.named(METHODS, method, "method"),
+                  "chunk_by": arguments.named(KINDS, kind, "chunk_by"),
+                  "chunk_tokens": number(chunk_tokens, "chunk_tokens"),
+                  "window_tokens": number(window_tokens, "window_tokens"), "stride": number(stride, "stride"),
+                  **arguments.prompt_fields(prompt_name, prompt),
+                  **arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)}
+        how = {"cache": arguments.named(arguments.CACHES, cache, "cache"), "client": number(client, "client", 64)}
+        given = [spans] if alone and spans is not None else spans
+        found = encode_long(self, view, texts, given, fields, how)
+        return found[0] if alone else found
+
     def encode_sparse(self, inputs: Union[str, Iterable[str]], *,
                       client: int = 0) -> Union[Sparse, List[Sparse]]:
         """Sparse vectors of a masked language model (SPLADE): one weight per vocabulary entry.
@@ -295,6 +339,56 @@ class Model(Handle):
             patiently(self, lambda: self._guarded(lambda: run(self, one, i), view))
             found += [compact(self._library, row) for row in rows[:len(part)]]
         return found[0] if alone else found
+
+    def encode_multi(self, inputs: Union[str, Iterable[str]], outputs: Optional[Sequence[str]] = None, *,
+                     prompt_name: Optional[str] = None, prompt: Optional[str] = None,
+                     normalize_embeddings: bool = False, truncate_dim: Optional[int] = None,
+                     score: str = "default", truncation: str = "default", cache: str = "default",
+                     client: int = 0) -> Dict[str, Any]:
+        """Several outputs of each text from one pass of the encoder, with the bits of separate calls.
+
+        Args:
+            outputs: any of ``"dense"``, ``"sparse"``, ``"colbert"`` (token vectors) and ``"labels"``
+                (scores). Default: dense, sparse and colbert, as far as the model makes them.
+            score: of the labels, as for :meth:`predict_proba`.
+            prompt_name, prompt, normalize_embeddings, truncate_dim, truncation, cache, client: as for
+                :meth:`encode`; normalize_embeddings and truncate_dim apply to the dense vectors.
+
+        Returns:
+            A dict by output. ``"dense"``: [n, dim]. ``"sparse"``: a list of :class:`Sparse`.
+            ``"colbert"``: a list of [n_tokens, token_dim]; of a BGE-M3 without the first token, as in
+            FlagEmbedding. ``"labels"``: [n, labels]. For one text without the dimension of texts.
+        """
+        view = self._view
+        names = outputs_of(view, outputs)
+        fields: Dict[str, Any] = {
+            **arguments.prompt_fields(prompt_name, prompt), "client": number(client, "client", 64),
+            "cache": arguments.named(arguments.CACHES, cache, "cache"), "dimensions": 0,
+            "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
+        if "dense" in names:
+            fields.update(arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings))
+        elif normalize_embeddings or truncate_dim is not None:
+            raise InvalidError("normalize_embeddings and truncate_dim are of dense vectors, which outputs "
+                               "does not have")
+        if "labels" in names:
+            fields["score"] = arguments.named(arguments.SCORES, score, "score")
+        alone = _texts.is_text(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        encoding = Encoding(self, view, names, fields)
+        size = encoding.size()
+        for i in range(0, len(texts), size):
+            encoding.add(texts[i:i + size], i)
+        return encoding.result(alone)
+
+    def max_sim(self, query: Any, documents: Sequence[Any]) -> Floats:
+        """MaxSim of late interaction (ColBERT): for each document the sum over the query's token
+        vectors of the largest dot product with a token vector of the document.
+
+        Args:
+            query: [n_tokens, dim], as ``encode_multi(text, ["colbert"])["colbert"]``.
+            documents: a list of [n_tokens, dim].
+        """
+        return max_sim(self._library, query, documents)
 
     def similarity(self, a: Any, b: Any) -> Floats:
         """Cosine similarity of each row of ``a`` with each row of ``b``: [len(a), len(b)]."""
@@ -365,15 +459,22 @@ class Model(Handle):
         return found[0] if alone else found
 
     def entities(self, inputs: Union[str, Iterable[str]], *, aggregation_strategy: str = "simple",
-                 ignore_labels: Sequence[str] = ("O",),
+                 ignore_labels: Sequence[str] = ("O",), labels: Optional[Labels] = None,
+                 threshold: Optional[float] = None, nested: bool = False, multi_label: bool = False,
                  truncation: str = "default", client: int = 0) -> Union[List[Entity], List[List[Entity]]]:
-        """Entities of each text from a token classifier, as in a ``transformers`` pipeline.
+        """Entities of each text from a token classifier, as in a ``transformers`` pipeline, or from a
+        GLiNER model, which takes ``labels``.
 
         Args:
             aggregation_strategy: ``"simple"``: adjacent tokens of one kind form one entity; ``"none"``:
                 every token with its label; ``"first"``, ``"average"``, ``"max"``: as simple, of whole
                 words, each with the scores of its first token, the mean, or those of its best token.
             ignore_labels: labels that are not entities.
+            labels: of a GLiNER model, required: the labels of all texts, or a list for each text. The next
+                three arguments belong to it.
+            threshold: minimum score of an entity (default 0.5).
+            nested: an entity may lie inside another one.
+            multi_label: a span may have several labels.
             client: as for :meth:`encode`.
 
         Returns:
@@ -382,6 +483,11 @@ class Model(Handle):
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        if labels is not None:
+            given = label_entities(self, texts, labels, threshold, nested, multi_label,
+                                   arguments.named(arguments.TRUNCATIONS, truncation, "truncation"),
+                                   number(client, "client", 64))
+            return given[0] if alone else given
         labelled = cast(List[TokenLabels], self.label_tokens(texts, truncation=truncation, client=client))
         found = [entities(self, text, one, aggregation_strategy, ignore_labels)
                  for text, one in zip(texts, labelled)]
@@ -405,7 +511,8 @@ class Model(Handle):
         """Documents sorted by relevance, as ``CrossEncoder.rank``.
 
         Uses the model's score of the pair if it is a cross-encoder, else the cosine similarity of the
-        embeddings. ``prompt`` is the query's prompt, or the instruction of a reranker that is a
+        embeddings, or of a multi-vector model the MaxSim of its token vectors divided by the number of
+        the query's vectors. ``prompt`` is the query's prompt, or the instruction of a reranker that is a
         language model; default the model's own. ``client`` as for :meth:`encode`.
         """
         if _texts.is_text(documents):

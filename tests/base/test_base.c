@@ -5,7 +5,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
-#include "lib/base/host.h"
+#include "lib/base/host/host.h"
 #include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
 

@@ -3,32 +3,21 @@
  * access, and the conversion to floats.
  */
 #include "lib/base/philox.h"
+#include "tests/base/philox_answers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-/* From kat_vectors of Random123, the authors' library. */
 Test(philox, published_known_answers)
 {
-    static const struct {
-        uint32_t counter[4], key[2], answer[4];
-    } known[] = {
-        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
-          { 0xffffffff, 0xffffffff },
-          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
-          { 0xa4093822, 0x299f31d0 },
-          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
-    };
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0; i < sizeof(philox_answers) / sizeof(philox_answers[0]); i++) {
+        const struct philox_answer *known = &philox_answers[i];
         uint32_t words[4];
 
-        memcpy(words, known[i].counter, sizeof(words));
-        gsv_philox_block(words, known[i].key[0], known[i].key[1]);
-        cr_expect_arr_eq(words, known[i].answer, sizeof(words), "vector %zu", i);
+        memcpy(words, known->counter, sizeof(words));
+        gsv_philox_block(words, known->key[0], known->key[1]);
+        cr_expect_arr_eq(words, known->answer, sizeof(words), "vector %zu", i);
     }
 }
 

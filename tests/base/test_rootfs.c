@@ -5,9 +5,10 @@
  * Each test has a folder with `outside`, which no path may reach, and `root`.
  */
 #define _GNU_SOURCE
-#include "lib/base/elf_file.h"
-#include "lib/base/rootfs.h"
-#include "lib/base/toolkit.h"
+#include "lib/base/host/elf_file.h"
+#include "lib/base/host/rootfs.h"
+#include "lib/base/host/toolkit.h"
+#include "tests/base/root_folder.h"
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -19,26 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/gpuserve-rootfs-XXXXXX";
-static struct gsv_rootfs rootfs;
-
-static void shell(const char *command)
-{
-    cr_assert_eq(system(command), 0, "%s", command);
-}
-
 static void begin(void)
 {
-    cr_assert_not_null(mkdtemp(folder));
-    cr_assert_eq(chdir(folder), 0);
-    shell("echo secret >outside && mkdir -p root/a/b && echo inside >root/a/b/file");
-    cr_assert_eq(gsv_rootfs_open(&rootfs, "root", NULL), GPUSERVE_OK);
-}
-
-static void end(void)
-{
-    gsv_rootfs_close(&rootfs);
-    shell("rm -r \"$PWD\"");
+    make_root("echo secret >outside && mkdir -p root/a/b && echo inside >root/a/b/file", "root");
 }
 
 static const char *content(const char *path)

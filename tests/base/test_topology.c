@@ -2,7 +2,7 @@
  * test_topology.c - core groups from canned sysfs trees, and threads pinned to their group.
  */
 #define _GNU_SOURCE
-#include "lib/base/host.h"
+#include "lib/base/host/host.h"
 
 #include <criterion/criterion.h>
 #include <ftw.h>

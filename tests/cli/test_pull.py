@@ -3,10 +3,11 @@ import hashlib
 import os
 import ssl
 import subprocess
+import sys
 import threading
 import http.server
 
-from common import Case, PROGRAM, environment, gpuserve, main, model
+from common import Case, PROGRAM, ROOT, environment, gpuserve, main, model
 from hub import COMMIT, Hub, git_hash
 
 FILES = {
@@ -224,10 +225,12 @@ class Pull(Case):
         del self.hub.files["model.safetensors"]
         self.hub.files.update({"pytorch_model-00001-of-00001.bin": b"never fetched: there is a single file",
                                "2_Dense/pytorch_model.bin": b"dense", "2_Dense/config.json": b"{}",
-                               "colbert_linear.pt": b"never fetched", "training_args.bin": b"never fetched"})
+                               "colbert_linear.pt": b"a head", "sparse_linear.pt": b"a head",
+                               "optimizer.pt": b"never fetched", "training_args.bin": b"never fetched"})
         self.pull()
         self.assertEqual(sorted(self.snapshot()), sorted(
-            set(NEEDED) - {"model.safetensors"} | {"pytorch_model.bin", "2_Dense/pytorch_model.bin", "2_Dense/config.json"}))
+            set(NEEDED) - {"model.safetensors"} | {"pytorch_model.bin", "2_Dense/pytorch_model.bin", "2_Dense/config.json",
+                                                   "colbert_linear.pt", "sparse_linear.pt"}))
 
     def test_pytorch_shards(self):
         del self.hub.files["model.safetensors"], self.hub.files["pytorch_model.bin"]
@@ -282,11 +285,20 @@ class Pull(Case):
         self.assertTrue(self.pull("tiny.gguf").out.strip().endswith("/tiny.gguf"))
         self.assertEqual(sorted(self.snapshot()), sorted([*NEEDED, "tiny.gguf"]))
 
-    def test_part_of_a_split_gguf_file(self):
-        part = "tiny-00001-of-00002.gguf"
-        self.only_gguf(part, "tiny-00002-of-00002.gguf")
-        done = self.refused(f"{part} is a part of a split GGUF file", part)
-        self.assertIn("llama-gguf-split --merge", done.err)
+    def test_all_parts_of_a_split_gguf_file(self):
+        parts = [f"tiny-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+        path = os.path.join(self.model, "snapshots", COMMIT, parts[0])
+        self.only_gguf(*reversed(parts))
+        for env in ({}, {"HF_HUB_OFFLINE": "1"}):
+            for name in ([], parts[:1]):
+                self.assertEqual(self.pull(*name, **env).out.strip(), path)
+        self.assertEqual(sorted(self.snapshot()), parts)
+        done = self.refused("tiny-00002-of-00003.gguf is part 2 of 3 of a split GGUF file", parts[1])
+        self.assertIn("gpuserve pull org/tiny tiny-00001-of-00003.gguf", done.err)
+
+    def test_a_split_gguf_file_without_a_part(self):
+        self.only_gguf("tiny-00001-of-00002.gguf", "other.gguf")
+        self.refused("the model has no file tiny-00002-of-00002.gguf", "tiny-00001-of-00002.gguf")
         self.only_gguf("tiny-00001-of-00001.gguf")
         self.pull()
 
@@ -350,7 +362,7 @@ class Pull(Case):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         url = "https://127.0.0.1:%d" % server.server_address[1]
@@ -361,6 +373,57 @@ class Pull(Case):
         # from https to http: not followed.
         self.refused("model.safetensors", HF_ENDPOINT=url, CURL_CA_BUNDLE=certificate)
         self.assertEqual([r for r in hub.requests if r[0] == "cdn"], [])
+
+    def test_without_libcrypto(self):
+        """A libcurl that does nothing, and a libcrypto that cannot be loaded."""
+        functions = "global_init global_cleanup easy_cleanup easy_reset easy_setopt easy_getinfo easy_perform easy_strerror"
+        source = self.write("curl.c", "".join("long curl_%s(void) { return 0; }\n" % name for name in functions.split()) +
+                            "void *curl_easy_init(void) { return \"\"; }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libcurl.so.4"), source], check=True)
+        for name in ("libcrypto.so.3", "libcrypto.so.1.1"):
+            self.write(name, "no library")
+        done = self.refused("libcrypto.so.3: ", LD_LIBRARY_PATH=self.folder)
+        self.assertIn("libcrypto, which verifies downloads, cannot be loaded", done.err)
+        self.assertIn("apt-get install libssl3", done.err)
+
+    def test_hashes_of_small_files(self):
+        data, lengths = bytes(range(200)), (0, 1, 55, 56, 63, 64, 65, 130)
+        self.hub.files.update({f"part-{n}.json": data[:n] for n in lengths})
+        self.hub.files.update({f"lfs-{n}.safetensors": data[:n] for n in lengths})
+        self.pull("--include", "lfs-*.safetensors")
+        found = self.snapshot()
+        for n in lengths:
+            self.assertEqual(found[f"part-{n}.json"], data[:n])
+            self.assertEqual(found[f"lfs-{n}.safetensors"], data[:n])
+
+
+class PullByHelper(Pull):
+    """What depends on the requests, without libcurl: Python's own TLS makes them."""
+
+    names = ("layout_is_that_of_the_cache", "broken_connection_is_gone_on_with", "server_without_ranges", "more_than_listed", "token",
+             "not_found", "no_hub", "certificate_is_checked", "helpers_that_fail", "helpers_that_compute_no_hash")
+
+    def setUp(self):
+        super().setUp()
+        self.env["GPUSERVE_FETCH"] = "\n".join((sys.executable, "-I", os.path.join(ROOT, "python/gpuserve/_fetch.py")))
+
+    def test_helpers_that_fail(self):
+        for helper, message in (("/nowhere/helper", "No such file"), ("false", "gave no answer"),
+                                ("sh\n-c\necho 0 the cable is cut", "the cable is cut"),
+                                ("sh\n-c\nyes no number", "no number"),
+                                ("sh\n-c\nyes | tr -d '\\n'", "gave no answer"), ("\n".join("x" * 17), "more than 16 words")):
+            self.refused(message, GPUSERVE_FETCH=helper)
+
+    def test_helpers_that_compute_no_hash(self):
+        fetch = self.env["GPUSERVE_FETCH"].replace("\n", " ")
+        for answer in ("echo 0123", "exit 1", "echo %s" % ("0" * 65), "printf %s" % ("x" * 41)):
+            script = 'case " $*" in *--hash*) %s;; *) exec %s;; esac' % (answer, fetch)
+            self.refused("config.json: the helper of GPUSERVE_FETCH computes no git hash",
+                         GPUSERVE_FETCH="sh\n-c\n%s\nsh" % script)
+
+
+for missing in [name for name in dir(Pull) if name.startswith("test_") and name[len("test_"):] not in PullByHelper.names]:
+    setattr(PullByHelper, missing, None)  # a process for each request takes its time
 
 
 if __name__ == "__main__":

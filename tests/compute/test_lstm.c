@@ -38,6 +38,7 @@ static const struct way ways[] = {
     { "cuda:0", GPUSERVE_LSTM_FUSED, GPUSERVE_DTYPE_DEFAULT, 1e-6 },
     { "cuda:0", GPUSERVE_LSTM_STEPS, GPUSERVE_DTYPE_FLOAT16, 1e-3 },
     { "cuda:0", GPUSERVE_LSTM_FUSED, GPUSERVE_DTYPE_FLOAT16, 1e-3 },
+    { "cuda:0", GPUSERVE_LSTM_CUDNN, GPUSERVE_DTYPE_FLOAT32, 1e-6 },
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array[0]))
@@ -444,8 +445,8 @@ Test(lstm, refuses_bad_jobs)
     lengths[0] = 1;
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "cu_seqlens[0] is 1, not 0");
     lengths[0] = 0;
-    j.variant = 3;
-    expect_run(lstm, &j, GPUSERVE_E_INVALID, "variant is 3");
+    j.variant = 4;
+    expect_run(lstm, &j, GPUSERVE_E_INVALID, "variant is 4");
     j.variant = 0;
     j.n_sequences = -1;
     expect_run(lstm, &j, GPUSERVE_E_INVALID, "n_sequences is -1");

@@ -100,7 +100,8 @@ struct numbers make_numbers()
 float run(const struct numbers &n, int n_processors, int *team)
 {
     const struct gpuserve_lstm_layer layer = {
-        GSV_ELEMENT_F32, HIDDEN, HIDDEN, 1, IN_UP, UNITS, put(n.weight), put(n.bias)
+        GSV_ELEMENT_F32,    HIDDEN, HIDDEN, 1, IN_UP, UNITS, put(n.weight), put(n.bias),
+        GPUSERVE_CELL_LSTM,
     };
     struct gsv_lstm_run of = {};
     struct gsv_lstm_fused fused = {};

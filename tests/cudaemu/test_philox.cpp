@@ -5,8 +5,11 @@
 
 #include <vector>
 
+#include <curand.h>
+
 #include "emu.h"
 #include "kernels/cuda/compute/philox.cuh"
+#include "tests/base/philox_answers.h"
 
 namespace
 {
@@ -30,7 +33,63 @@ std::vector<uint32_t> fill(uint64_t n, uint64_t seed, uint64_t first)
     return found;
 }
 
+/* Numbers of the emulator's cuRAND. */
+std::vector<uint32_t> generate(uint64_t n, uint64_t seed, uint64_t offset)
+{
+    std::vector<uint32_t> found(n);
+    void *generator = nullptr, *at = nullptr;
+
+    cr_assert_eq(cudaMalloc(&at, n * sizeof(uint32_t)), cudaSuccess);
+    cr_assert_eq(curandCreateGenerator(&generator, 161), 0);
+    cr_assert_eq(curandSetGeneratorOrdering(generator, 103), 0);
+    cr_assert_eq(curandSetPseudoRandomGeneratorSeed(generator, seed), 0);
+    cr_assert_eq(curandSetGeneratorOffset(generator, offset), 0);
+    cr_assert_eq(curandGenerate(generator, static_cast<uint32_t *>(at), n), 0);
+    cr_assert_eq(cudaMemcpy(found.data(), at, n * sizeof(uint32_t), cudaMemcpyDeviceToHost),
+                 cudaSuccess);
+    cr_assert_eq(curandDestroyGenerator(generator), 0);
+    cr_assert_eq(cudaFree(at), cudaSuccess);
+    return found;
+}
+
 } /* namespace */
+
+extern "C" void gsv_emu_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t found[4]);
+
+/* The published answers, for the emulator's own generator. */
+Test(cuda_philox, the_emulator_s_generator_is_that_of_the_paper)
+{
+    for (const auto &k : philox_answers) {
+        uint32_t found[4];
+
+        gsv_emu_philox(k.counter, k.key, found);
+        for (int i = 0; i < 4; i++)
+            cr_expect_eq(found[i], k.answer[i]);
+    }
+}
+
+/* Two independent programs of one algorithm: any size, any place, and the offset counts numbers. */
+Test(cuda_philox, equals_the_emulator_s_curand)
+{
+    const uint64_t seed = UINT64_C(0xfedcba9876543210);
+
+    for (const uint64_t first : { UINT64_C(0), UINT64_C(65535), UINT64_C(1) << 40 })
+        cr_expect(fill(5001, seed, first) == generate(5001, seed, 4 * first));
+}
+
+/* A refused generator, order, or memory of the host has the status that cuRAND gives. */
+Test(cuda_philox, the_emulator_s_curand_refuses)
+{
+    uint32_t here[4];
+    void *generator = nullptr;
+
+    cr_expect_eq(curandCreateGenerator(&generator, 100), 103);
+    cr_assert_eq(curandCreateGenerator(&generator, 161), 0);
+    cr_expect_eq(curandSetGeneratorOrdering(generator, 99), 104);
+    cr_expect_eq(curandGenerate(generator, here, 4), 101);
+    cr_assert_eq(curandSetGeneratorOrdering(generator, 103), 0);
+    cr_expect_eq(curandGenerate(generator, here, 4), 201); /* and the device is lost */
+}
 
 Test(cuda_philox, equals_the_host_at_any_size_and_place)
 {

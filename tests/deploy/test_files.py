@@ -57,7 +57,7 @@ def options():
 def deployments():
     base = manifest("deployment.yaml")
     yield "deployment.yaml", base
-    for name in ("gpu", "mig"):
+    for name in ("gpu", "mig", "shared"):
         yield name, merged(base, manifest(name, "deployment.yaml"))
 
 
@@ -80,7 +80,7 @@ class Kubernetes(unittest.TestCase):
             valid(thing)
 
     def test_overlays(self):
-        for folder in ("", "gpu", "mig"):
+        for folder in ("", "gpu", "mig", "shared"):
             for entry in manifest(folder, "kustomization.yaml")["resources"]:
                 self.assertTrue(os.path.exists(os.path.join(KUBERNETES, folder, entry)), entry)
         for name, thing in deployments():
@@ -90,6 +90,44 @@ class Kubernetes(unittest.TestCase):
                   for name, thing in deployments()}
         self.assertIn("nvidia.com/gpu", limits["gpu"])
         self.assertTrue([key for key in limits["mig"] if key.startswith("nvidia.com/mig-")])
+        self.assertIn("nvidia.com/gpu.shared", limits["shared"])
+
+    def test_sharing(self):
+        """The device plugin's configurations make the resources that the overlays ask for."""
+        config = manifest("shared", "device-plugin-config.yaml")
+        valid(config)
+        made = {}
+        for name, text in config["data"].items():
+            settings = yaml.safe_load(text)
+            self.assertEqual(settings.pop("version"), "v1", name)
+            self.assertLessEqual(set(settings), {"flags", "sharing"}, name)
+            self.assertIn(settings.get("flags", {}).get("migStrategy", "mixed"), ("none", "single", "mixed"))
+            for sharing in settings.get("sharing", {}).values():
+                for entry in sharing["resources"]:
+                    self.assertGreaterEqual(entry["replicas"], 2)
+                    made[name] = entry["name"] + (".shared" if sharing["renameByDefault"] else "")
+        self.assertEqual(set(made.values()), {"nvidia.com/gpu.shared"})
+        values = manifest("shared", "gpu-operator-values.yaml")
+        self.assertEqual(values["devicePlugin"]["config"]["name"], config["metadata"]["name"])
+        self.assertIn(values["devicePlugin"]["config"]["default"], config["data"])
+
+    def test_the_component_of_kubeflow(self):
+        """Its command, with its inputs in place, run by the program."""
+        component = yaml.safe_load(read("deploy", "platforms", "kubeflow_component.yaml"))
+        with tempfile.TemporaryDirectory() as folder:
+            texts, vectors = os.path.join(folder, "texts"), os.path.join(folder, "vectors")
+            with open(texts, "w", encoding="utf-8") as file:
+                file.write("one\ntwo\n")
+            values = {entry["name"]: entry.get("default") for entry in component["inputs"]}
+            values.update(texts=texts, vectors=vectors,
+                          model=os.path.join(ROOT, "tests", "data", "long-texts", "model"))
+            command = [part if isinstance(part, str) else values[next(iter(part.values()))]
+                       for part in component["implementation"]["container"]["command"]]
+            self.assertEqual(command.pop(0), "gpuserve")
+            done = gpuserve(*command)
+            self.assertEqual(done.returncode, 0, done.err)
+            with open(vectors, encoding="utf-8") as file:
+                self.assertEqual([json.loads(line)["index"] for line in file], [0, 1])
 
     def test_a_serving_runtime_is_a_pod(self):
         runtime = manifest("servingruntime.yaml")
@@ -177,11 +215,11 @@ class Options(unittest.TestCase):
         self.assertLessEqual({a for a in command.split() if a.startswith("--")}, options())
 
     def test_every_flag_there_is(self):
-        """In the words of remarks and of README.md too; lines of other programs are not ours."""
+        """In the words of remarks and of README.md too; lines of other programs are not ours. Those of platforms/ are run."""
         foreign = re.compile(r"apt-get|docker |buildah |meson|interval=|--from=|helm |kubectl|--entrypoint|--gpus")
         known = options()
         for path in glob.glob(DEPLOY + "/**/*", recursive=True):
-            if os.path.isfile(path):
+            if os.path.isfile(path) and os.path.basename(os.path.dirname(path)) != "platforms":
                 for line in open(path, encoding="utf-8"):
                     if not foreign.search(line):
                         for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line):

@@ -214,7 +214,8 @@ class Root(unittest.TestCase):
         for name in ("libgpuserve.so.0", "libgpuserve-http.so.0"):
             cls.put(one_of(staged, name), "usr/lib/" + name)
         cls.put(shutil.which("bash"), "usr/bin/bash")
-        for program in (PROGRAM, shutil.which("bash")):
+        # The program loads the server's library when it runs.
+        for program in (PROGRAM, os.path.join(BUILD, "lib/http/libgpuserve-http.so.0"), shutil.which("bash")):
             for name, path in libraries(program):
                 if not name.startswith("libgpuserve"):
                     cls.put(path, name.lstrip("/") if name.startswith("/") else "usr/lib/" + name)

@@ -113,6 +113,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .calibration = options->calibration,
         .probes = options->probes,
         .observer = options->observer,
+        .packed = options->packed,
     };
     struct gsv_exec_options work = {
         .dtype = net.dtype,

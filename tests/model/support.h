@@ -45,6 +45,7 @@ struct load_options {
     const struct gpuserve_host_batch *calibration, *probes;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
     struct gsv_phase_observer observer;
+    struct gsv_packed_file *packed;
 };
 
 void load_model(struct loaded *model, const char *path, const struct load_options *options);

@@ -420,6 +420,9 @@ static const struct bad_case cases[] = {
       GPUSERVE_E_FORMAT, "'question' is not one of the 2 prompts" },
     { "token limit", "st-dense", TEXT, "sentence_bert_config.json", "36", "0", GPUSERVE_E_FORMAT,
       "max_seq_length" },
+    { "class token", "../entities/bert-spans", TEXT, "gliner_config.json",
+      "\"class_token_index\": 181", "\"class_token_index\": 2147483647", GPUSERVE_E_FORMAT,
+      "class_token_index" },
 };
 
 Test(model_bad, every_damage_is_refused_with_its_reason)

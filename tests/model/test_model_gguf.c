@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "lib/base/gguf.h"
 #include "lib/model/formats/checkpoint.h"
-#include "tests/model/folder.h"
+#include "tests/base/folder.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -82,11 +82,13 @@ static const struct {
     { "gguf/bert-f32.gguf", "models/bert-pairs", GPUSERVE_POOLING_MEAN, false, 1 },
     { "gguf/bert-f16.gguf", "models/bert-pairs", GPUSERVE_POOLING_MEAN, false, 0.999999 },
     { "gguf/bert-q8_0.gguf", "models/bert-pairs", GPUSERVE_POOLING_MEAN, false, 0.9995 },
+    { "gguf/bert-split-00001-of-00003.gguf", "gguf/bert-q8_0.gguf", 0, false, 1 },
     { "gguf/bert-q4_0.gguf", "models/bert-pairs", GPUSERVE_POOLING_MEAN, false, 0.95 },
     { "gguf/bert-cls.gguf", "models/bert", GPUSERVE_POOLING_CLS, false, 1 },
     { "gguf/roberta-none.gguf", "models/roberta", GPUSERVE_POOLING_MEAN, false, 1 },
     { "gguf/xlm-roberta.gguf", "models/st-xlm-roberta", GPUSERVE_POOLING_MEAN, false, 1 },
     { "gguf/nomic-bert.gguf", "models/nomic-bert-hub", GPUSERVE_POOLING_MEAN, false, 1 },
+    { "gguf/jina-bert-v2.gguf", "models/jina-v2-hub", GPUSERVE_POOLING_MEAN, false, 1 },
     { "gguf/modern-bert.gguf", "models/modernbert", GPUSERVE_POOLING_MEAN, false, 1 },
     { "gguf/qwen3.gguf", "models/qwen3-embedding", GPUSERVE_POOLING_LAST, false, 1 },
     { "gguf/xlm-roberta-rank.gguf", "models/xlm-roberta-single", 0, true, 1 },
@@ -215,4 +217,65 @@ Test(gguf, a_folder_holds_one_file_or_says_so, .init = make_folder, .fini = remo
     cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED);
     cr_expect(strstr(error.message, "config.json"), "%s", error.message);
     free(bytes);
+}
+
+/* ---------------------------------------------------------------------------------- split files */
+
+#define PART "bert-split-00001-of-00003.gguf"
+
+/* Write the three parts, or links to them, to FOLDER/FORMAT, with the part's number. */
+static void put_parts(const char *format, bool as_links)
+{
+    for (int i = 1; i <= 3; i++) {
+        char name[64], from[128];
+        size_t size;
+        char *bytes;
+
+        snprintf(from, sizeof(from), "gguf/bert-split-%05d-of-00003.gguf", i);
+        snprintf(name, sizeof(name), format, i);
+        bytes = read_file(test_data(from), &size);
+        if (!as_links)
+            write_file(in_folder(name), bytes, size);
+        snprintf(from, sizeof(from), "../../blobs/%d", i);
+        if (as_links)
+            cr_assert_eq(symlink(from, in_folder(name)), 0);
+        free(bytes);
+    }
+}
+
+Test(gguf, parts_in_one_folder_are_one_model, .init = make_folder, .fini = remove_folder)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    put_parts("bert-split-%05d-of-00003.gguf", false);
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s", error.message);
+    write_file(in_folder("other.gguf"), "x", 1);
+    cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "4 GGUF files") && strstr(error.hint, PART), "%s: %s",
+              error.message, error.hint);
+    cr_expect_eq(try_load(in_folder(PART), NULL, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(unlink(in_folder("other.gguf")), 0);
+    cr_assert_eq(unlink(in_folder("bert-split-00002-of-00003.gguf")), 0);
+    cr_expect_eq(try_load(in_folder(PART), NULL, &error), GPUSERVE_E_NOT_FOUND);
+    cr_expect(strstr(error.message, "bert-split-00002-of-00003.gguf: no such file"), "%s",
+              error.message);
+    cr_expect(strstr(error.hint, "a split GGUF file of 3 parts"), "%s", error.hint);
+}
+
+/* In the hub's cache the parts are links to files that are named by their hashes. */
+Test(gguf, parts_in_the_hub_s_cache_are_found_by_their_links, .init = make_folder,
+     .fini = remove_folder)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(mkdir(in_folder("models--o--n"), 0700), 0);
+    cr_assert_eq(mkdir(in_folder("models--o--n/blobs"), 0700), 0);
+    cr_assert_eq(mkdir(in_folder("models--o--n/snapshots"), 0700), 0);
+    cr_assert_eq(mkdir(in_folder("models--o--n/snapshots/c"), 0700), 0);
+    put_parts("models--o--n/blobs/%d", false);
+    put_parts("models--o--n/snapshots/c/bert-split-%05d-of-00003.gguf", true);
+    cr_expect_eq(try_load(in_folder("models--o--n/snapshots/c/" PART), NULL, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    cr_expect_eq(try_load(in_folder("models--o--n/snapshots/c"), NULL, &error), GPUSERVE_OK, "%s",
+                 error.message);
 }

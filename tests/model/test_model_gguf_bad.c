@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "lib/base/gguf.h"
 #include "lib/text/tokenizer.h"
-#include "tests/model/folder.h"
+#include "tests/base/folder.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -350,20 +350,85 @@ Test(gguf_bad, bad_models_are_refused, .init = make_folder, .fini = remove_folde
     }
 }
 
-/* A part but the first has no other key-values. */
-Test(gguf_bad, a_part_is_refused_with_the_way_to_merge, .init = make_folder, .fini = remove_folder)
-{
-    static const char part[] = "GGUF\x03\0\0\0"                /* version */
-                               "\0\0\0\0\0\0\0\0"              /* tensors */
-                               "\x01\0\0\0\0\0\0\0"            /* key-values */
-                               "\x0B\0\0\0\0\0\0\0split.count" /* a uint16 */
-                               "\x02\0\0\0\x03\0";
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
+/* ----------------------------------------------------------------------------------- bad parts */
 
-    write_file(in_folder("part.gguf"), part, sizeof(part) - 1);
-    cr_expect_eq(try_load(in_folder("part.gguf"), NULL, &error), GPUSERVE_E_UNSUPPORTED);
-    cr_expect(strstr(error.message, "the file is one of 3 parts"), "%s", error.message);
-    cr_expect(strstr(error.hint, "llama-gguf-split --merge"), "%s", error.hint);
+#define SECOND "bert-split-00002-of-00003.gguf"
+
+/* Part `from` of a split file is written as part `to`, with the number after a key changed. */
+static const struct {
+    int from, to;
+    const char *key; /* NULL: no change */
+    size_t size;
+    uint64_t value;
+    gpuserve_status status;
+    const char *message;
+} bad_parts[] = {
+    { 1, 1, "split.count", 2, 65, GPUSERVE_E_TOO_LARGE, "split.count is 65, the limit is 64" },
+    { 1, 1, "split.count", 2, 2, GPUSERVE_E_FORMAT, "name does not end in -00001-of-00002.gguf" },
+    { 1, 1, "split.no", 2, 1, GPUSERVE_E_INVALID, "the file is part 2 of 3" },
+    { 1, 1, "split.tensors.count", 4, 7, GPUSERVE_E_FORMAT, "split.tensors.count is 7, but" },
+    { 2, 2, "split.count", 2, 4, GPUSERVE_E_FORMAT, "split.no is 1 and split.count is 4" },
+    { 3, 2, NULL, 0, 0, GPUSERVE_E_FORMAT, SECOND ": split.no is 2 and" },
+    { 2, 3, "split.no", 2, 2, GPUSERVE_E_FORMAT, "' is also in an earlier part" },
+};
+
+static const char *part_path(int number)
+{
+    static char name[64];
+
+    snprintf(name, sizeof(name), "bert-split-%05d-of-00003.gguf", number);
+    return in_folder(name);
+}
+
+static void write_part(int from, int to, const char *key, const void *value, size_t value_size)
+{
+    char name[64];
+    size_t size;
+    char *bytes, *at;
+
+    snprintf(name, sizeof(name), "gguf/bert-split-%05d-of-00003.gguf", from);
+    bytes = read_file(test_data(name), &size);
+    if (key) {
+        at = memmem(bytes, size, key, strlen(key));
+        cr_assert(at, "%s", key);
+        memcpy(at + strlen(key) + 4, value, value_size); /* after the type */
+    }
+    write_file(part_path(to), bytes, size);
+    free(bytes);
+}
+
+Test(gguf_bad, bad_parts_are_refused, .init = make_folder, .fini = remove_folder)
+{
+    for (size_t i = 0; i < sizeof(bad_parts) / sizeof(bad_parts[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_status st;
+
+        for (int part = 1; part <= 3; part++)
+            write_part(part, part, NULL, NULL, 0);
+        write_part(bad_parts[i].from, bad_parts[i].to, bad_parts[i].key, &bad_parts[i].value,
+                   bad_parts[i].size);
+        st = try_load(part_path(1), NULL, &error);
+        cr_expect_eq(st, bad_parts[i].status, "case %zu: %d %s", i, st, error.message);
+        cr_expect(strstr(error.message, bad_parts[i].message), "case %zu: %s", i, error.message);
+    }
+}
+
+Test(gguf_bad, a_part_by_itself_names_the_first, .init = make_folder, .fini = remove_folder)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t size;
+    char *bytes;
+
+    write_part(2, 2, NULL, NULL, 0);
+    cr_expect_eq(try_load(part_path(2), NULL, &error), GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "the file is part 2 of 3 of a split GGUF file"), "%s",
+              error.message);
+    cr_expect(strstr(error.hint, "bert-split-00001-of-00003.gguf"), "%s", error.hint);
+    bytes = read_file(test_data("gguf/" SECOND), &size);
+    write_file(in_folder("part.gguf"), bytes, size);
+    free(bytes);
+    cr_expect_eq(try_load(in_folder("part.gguf"), NULL, &error), GPUSERVE_E_FORMAT);
+    cr_expect(strstr(error.hint, "rename the file back"), "%s", error.hint);
 }
 
 static const struct {
@@ -410,4 +475,70 @@ Test(gguf_bad, bad_tokenizers_are_refused, .init = make_folder, .fini = remove_f
                       strstr(error.message, bad_tokenizers[i].message),
                   "case %zu: %s", i, error.message);
     }
+}
+
+/* -------------------------------------------------------------------------------- every number */
+
+/* Invalid values of a scalar by its kind: the largest, and of floating-point numbers NaN. */
+static uint64_t invalid_value(enum gsv_gguf_kind kind)
+{
+    return kind == GSV_GGUF_FLOAT32   ? 0x7FC00000
+           : kind == GSV_GGUF_FLOAT64 ? UINT64_C(0x7FF8000000000000)
+                                      : UINT64_MAX;
+}
+
+/* The configuration and the tokenizer of the file: the first failure. */
+static gpuserve_status load_whole(const char *path, gpuserve_error *error)
+{
+    const gpuserve_status st = try_load(path, NULL, error);
+
+    return st == GPUSERVE_OK ? load_tokenizer(path, error) : st;
+}
+
+static void check_number(const char *file, const struct gsv_gguf *gguf,
+                         const struct gsv_gguf_value *value, size_t size)
+{
+    const size_t offset = (size_t)(value->data - gguf->header);
+    const uint64_t number = invalid_value(value->kind);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char key[96], *bytes = malloc(size);
+    gpuserve_status st;
+
+    cr_assert(bytes);
+    cr_assert_eq(gsv_fd_read(gguf->fd, bytes, size, 0, file, NULL), GPUSERVE_OK);
+    memcpy(bytes + offset, &number, value->size);
+    write_file(in_folder("bad.gguf"), bytes, size);
+    free(bytes);
+    snprintf(key, sizeof(key), "'%.*s'", (int)value->key.size, value->key.at);
+    st = load_whole(in_folder("bad.gguf"), &error);
+    cr_expect_eq(st, GPUSERVE_E_FORMAT, "%s: %s: %d %s", file, key, st, error.message);
+    cr_expect(strstr(error.message, key), "%s: %s: %s", file, key, error.message);
+}
+
+Test(gguf_bad, an_invalid_number_of_every_key_is_named, .init = make_folder, .fini = remove_folder)
+{
+    static const char *const files[] = { "bert-f32",    "xlm-roberta", "nomic-bert",
+                                         "modern-bert", "qwen3",       "gemma-embedding" };
+    size_t n_numbers = 0;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char name[64];
+        struct gsv_dir *dir;
+        struct gsv_gguf *gguf;
+
+        snprintf(name, sizeof(name), "gguf/%s.gguf", files[i]);
+        cr_assert_eq(gsv_dir_open(&dir, test_data(name), NULL), GPUSERVE_OK);
+        cr_assert_eq(gsv_gguf_open(&gguf, dir, NULL), GPUSERVE_OK);
+        for (size_t k = 0; k < gguf->n_values; k++) {
+            const struct gsv_gguf_value *value = &gguf->values[k];
+
+            if (value->is_array || value->kind == GSV_GGUF_STRING)
+                continue;
+            check_number(files[i], gguf, value, (size_t)gguf->file_size);
+            n_numbers++;
+        }
+        gsv_gguf_close(&gguf);
+        gsv_dir_close(&dir);
+    }
+    cr_expect_geq(n_numbers, 80);
 }

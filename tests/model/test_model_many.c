@@ -112,10 +112,12 @@ Test(model_many, prompts)
     remove_folder();
 }
 
-/* All files are links to the same file. */
+/* All files are hard links to the same file; symbolic ones are refused where the kernel has no
+ * openat2(). */
 Test(model_many, files_of_weights)
 {
     struct rlimit limit;
+    char file[256];
     FILE *index;
 
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -127,11 +129,12 @@ Test(model_many, files_of_weights)
                 (const char *const[]){ "config.json", "model-00001-of-00002.safetensors", NULL });
     index = open_in("model.safetensors.index.json", "w");
     fputs("{\"weight_map\":{", index);
+    snprintf(file, sizeof(file), "%s/model-00001-of-00002.safetensors", folder);
     for (int i = 0; i <= 1024; i++) {
         char path[256];
 
         snprintf(path, sizeof(path), "%s/%04d.safetensors", folder, i);
-        cr_assert_eq(symlink("model-00001-of-00002.safetensors", path), 0);
+        cr_assert_eq(link(file, path), 0);
         fprintf(index, "%s\"%d\":\"%04d.safetensors\"", i > 0 ? "," : "", i, i);
     }
     fputs("}}", index);

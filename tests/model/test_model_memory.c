@@ -107,6 +107,7 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
     struct gsv_spec *spec = NULL;
     struct gsv_net *net = NULL;
     struct gsv_exec *work = NULL;
+    struct gsv_entity_exec *entities = NULL;
     gpuserve_status st;
 
     watching = true;
@@ -121,8 +122,15 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
         st = gsv_exec_create(&work, net, &work_options, error);
     if (st == GPUSERVE_OK) {
         run.dimensions = gsv_spec_facts(spec)->dim - 1;
+        if (gsv_spec_facts(spec)->entity.width > 0)
+            run = (struct gsv_run){ .task = GPUSERVE_TASK_TOKEN_VECTORS, .output = output };
+        else if (gsv_spec_facts(spec)->dim == 0)
+            run = (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .output = output };
         st = gsv_net_run(work, batch, &run, error);
     }
+    if (st == GPUSERVE_OK && gsv_spec_facts(spec)->entity.width > 0)
+        st = gsv_entity_exec_create(&entities, net, 1, error);
+    gsv_entity_exec_free(&entities);
     gsv_exec_free(&work);
     gsv_net_free(&net);
     backend->device_close(&device);
@@ -149,6 +157,8 @@ static void fail_each(const struct scenario *scenario, bool ever_after)
     char path[1024], head[1024];
     long n;
 
+    memset(output, 0, sizeof(output)); /* what the models before this one left */
+    memset(want, 0, sizeof(want));
     strcpy(path, test_data(scenario->model));
     strcpy(head, scenario->head ? test_data(scenario->head) : "");
     fail_at = LONG_MAX;
@@ -193,10 +203,13 @@ static const struct scenario scenarios[] = {
     { "models/deberta-v2-conv", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/mobilebert", NULL, GPUSERVE_DTYPE_INT8, true },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "gguf/bert-split-00001-of-00003.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-router-dense", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-weighted-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/model2vec-mapping", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "recurrent/keras-two-layers", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "entities/deberta-spans", NULL, GPUSERVE_DTYPE_FLOAT32, false },
+    { "entities/modernbert-spans", NULL, GPUSERVE_DTYPE_FLOAT32, false },
 };
 
 Test(model_memory, each_allocation_may_fail_once)
@@ -273,6 +286,7 @@ static void check_sizes(const char *path, uint32_t dtype)
     const struct load_options load = {
         .dtype = dtype, .backend = &counting, .max_tokens = 333, .max_sequences = 7
     };
+    struct gsv_entity_exec *head = NULL;
     struct loaded model;
     uint64_t weights, activations, stream;
 
@@ -285,6 +299,12 @@ static void check_sizes(const char *path, uint32_t dtype)
                  "%s: %zu bytes were taken, %zu + %zu computed", path, device_bytes,
                  (size_t)weights, (size_t)activations);
     cr_expect_gt(stream, 0);
+    gsv_entity_bytes(model.spec, &counting, 1, &activations, &stream);
+    device_bytes = 0;
+    if (activations > 0)
+        cr_assert_eq(gsv_entity_exec_create(&head, model.net, 1, NULL), GPUSERVE_OK);
+    cr_expect_eq(device_bytes, activations, "%s: entity head", path);
+    gsv_entity_exec_free(&head);
     unload_model(&model);
 }
 
@@ -322,6 +342,12 @@ Test(model_memory, sizes_are_known_exactly_before_loading)
     }
     for (size_t i = 0; i < 2; i++) {
         const char *const name = i ? "models/deberta-v2-conv-tanh" : "models/nomic-moe-hub";
+
+        check_sizes(test_data(name), GPUSERVE_DTYPE_FLOAT32); /* no int8 */
+        check_sizes(test_data(name), GPUSERVE_DTYPE_BFLOAT16);
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *const name = i ? "entities/deberta-tokens" : "entities/deberta-spans";
 
         check_sizes(test_data(name), GPUSERVE_DTYPE_FLOAT32); /* no int8 */
         check_sizes(test_data(name), GPUSERVE_DTYPE_BFLOAT16);

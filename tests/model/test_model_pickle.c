@@ -5,7 +5,7 @@
  * and MODEL: the model of tests/data/models with the rest. Hostile files are in hostile_torch.py.
  */
 #define _GNU_SOURCE /* mkdtemp */
-#include "lib/model/formats/torch_file.h"
+#include "lib/model/formats/torch/torch_file.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>

@@ -4,7 +4,6 @@
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
-#include <criterion/logging.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

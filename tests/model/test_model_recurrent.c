@@ -1,16 +1,20 @@
 /*
- * test_model_recurrent.c - models of LSTM layers on both host backends: equal results, batches, and
- * weights that move. tests/python/test_recurrent.py compares them with torch.
+ * test_model_recurrent.c - models of LSTM and GRU layers on both host backends: equal results,
+ * batches, and weights that move. tests/python/test_recurrent.py compares them with torch.
  */
+#define _GNU_SOURCE /* mkdtemp */
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = { "recurrent/torch", "recurrent/torch-two-layers",
-                                     "recurrent/torch-no-bias", "recurrent/keras-two-layers" };
+static const char *const names[] = { "recurrent/torch",         "recurrent/torch-two-layers",
+                                     "recurrent/torch-no-bias", "recurrent/keras-two-layers",
+                                     "recurrent/gru",           "recurrent/gru-two-layers",
+                                     "recurrent/gru-keras",     "recurrent/gru-keras-before" };
 #define N_NAMES (sizeof(names) / sizeof(names[0]))
 
 /* Texts of 1 to 12 tokens. */
@@ -109,6 +113,38 @@ Test(model_recurrent, weights_move)
         unload_model(&model);
     }
     free_texts(&texts);
+}
+
+/* The digest of a GRU of Keras without biases; `reset_after` is "true" or "false". */
+static void digest_of(const char *reset_after, uint64_t digest[2])
+{
+    static const char config[] = "{ \"model_type\": \"recurrent\", \"cell\": \"gru\", "
+                                 "\"layout\": \"keras\", \"vocab_size\": 18, "
+                                 "\"embedding_size\": 8, \"hidden_size\": 21, "
+                                 "\"bidirectional\": true, \"pooling\": \"last\", "
+                                 "\"max_length\": 12, \"pad_token_id\": 1, \"bias\": false, "
+                                 "\"reset_after\": %s }";
+    char folder[] = "/tmp/gsv-recurrent-XXXXXX", path[64], text[512];
+    struct loaded model;
+
+    cr_assert_not_null(mkdtemp(folder));
+    each_file(test_data("recurrent/gru-keras-before"), folder);
+    snprintf(text, sizeof(text), config, reset_after);
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    write_file(path, text, strlen(text));
+    load_model(&model, folder, &(struct load_options){ 0 });
+    gsv_net_digest(model.net, digest);
+    unload_model(&model);
+    each_file(folder, NULL);
+}
+
+Test(model_recurrent, the_digest_names_the_cell)
+{
+    uint64_t after[2], before[2];
+
+    digest_of("true", after);
+    digest_of("false", before);
+    cr_expect_neq(after[0], before[0]);
 }
 
 Test(model_recurrent, other_dtypes_are_refused)

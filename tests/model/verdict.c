@@ -10,7 +10,7 @@
  * than files of this size may need (safety: T2).
  */
 #include "lib/model/formats/safetensors.h"
-#include "lib/model/formats/torch_file.h"
+#include "lib/model/formats/torch/torch_file.h"
 #include "lib/text/tokenizer.h"
 
 #include <gpuserve/gpuserve.h>

@@ -1,13 +1,16 @@
 /*
  * plain.c - runs the tests of a program one after the other, each in a child process.
  *
- *   program [--list]
+ *   program [--list] [--filter PATTERN]
+ *
+ * PATTERN is a shell pattern over suite/name.
  *
  * The child's exit status tells: 0 passed, FAILED a check failed, anything else crashed. Under
  * ThreadSanitizer a report ends the child with its own status, which is a crash here.
  */
 #include <criterion/criterion.h>
 
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,8 +85,17 @@ static bool ended_as_told(const struct plain_test *test, int status)
     return WIFEXITED(status) && WEXITSTATUS(status) == test->options.exit_code;
 }
 
+static bool is_chosen(const struct plain_test *test, const char *pattern)
+{
+    char name[256];
+
+    snprintf(name, sizeof(name), "%s/%s", test->suite, test->name);
+    return !pattern || fnmatch(pattern, name, 0) == 0;
+}
+
 int main(int argc, char **argv)
 {
+    const char *pattern = argc > 2 && strcmp(argv[1], "--filter") == 0 ? argv[2] : NULL;
     unsigned tested = 0, passing = 0, failing = 0, crashing = 0;
 
     for (const struct plain_test *test = first; test; test = test->next) {
@@ -93,7 +105,7 @@ int main(int argc, char **argv)
             printf("%s::%s\n", test->suite, test->name);
             continue;
         }
-        if (test->options.disabled)
+        if (test->options.disabled || !is_chosen(test, pattern))
             continue;
         status = run_test(test);
         tested++;

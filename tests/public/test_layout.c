@@ -1,7 +1,7 @@
 /*
- * test_layout.c - the ABI of version 0.1: sizes, field offsets, enum values.
+ * test_layout.c - the ABI of version 0.2: sizes, field offsets, enum values.
  *
- * All lines are as of the 0.1 release. None may change while the soname ends in 0. New fields are
+ * All lines are as of the 0.2 release. None may change while the soname ends in 0. New fields are
  * added at the end of a struct, and their lines after the old ones. (64-bit targets.)
  */
 #include <gpuserve/gpuserve.h>
@@ -205,7 +205,14 @@ FIELD(gpuserve_result, total_us, 56);
 FIELD(gpuserve_result, device, 64);
 FIELD(gpuserve_result, fingerprint, 128);
 
-SIZE(gpuserve_job, 176);
+SIZE(gpuserve_output, 32);
+FIELD(gpuserve_output, task, 0);
+FIELD(gpuserve_output, reserved, 4);
+FIELD(gpuserve_output, rows, 8);
+FIELD(gpuserve_output, capacity, 16);
+FIELD(gpuserve_output, stride, 24);
+
+SIZE(gpuserve_job, 200);
 FIELD(gpuserve_job, struct_size, 0);
 FIELD(gpuserve_job, task, 4);
 FIELD(gpuserve_job, n_items, 8);
@@ -232,6 +239,32 @@ FIELD(gpuserve_job, cache, 148);
 FIELD(gpuserve_job, expected_fingerprint, 152);
 FIELD(gpuserve_job, result, 160);
 FIELD(gpuserve_job, client, 168);
+FIELD(gpuserve_job, prompt_in_ids, 176);
+FIELD(gpuserve_job, reserved, 180);
+FIELD(gpuserve_job, more, 184);
+FIELD(gpuserve_job, n_more, 192);
+
+SIZE(gpuserve_long_options, 64);
+FIELD(gpuserve_long_options, struct_size, 0);
+FIELD(gpuserve_long_options, method, 4);
+FIELD(gpuserve_long_options, window_tokens, 8);
+FIELD(gpuserve_long_options, stride, 12);
+FIELD(gpuserve_long_options, chunk_by, 16);
+FIELD(gpuserve_long_options, chunk_tokens, 20);
+FIELD(gpuserve_long_options, dimensions, 24);
+FIELD(gpuserve_long_options, normalize, 28);
+FIELD(gpuserve_long_options, prompt_name, 32);
+FIELD(gpuserve_long_options, prompt, 40);
+FIELD(gpuserve_long_options, spans, 48);
+FIELD(gpuserve_long_options, span_offsets, 56);
+
+SIZE(gpuserve_chunk, 24);
+FIELD(gpuserve_chunk, text, 0);
+FIELD(gpuserve_chunk, row, 4);
+FIELD(gpuserve_chunk, begin, 8);
+FIELD(gpuserve_chunk, end, 12);
+FIELD(gpuserve_chunk, n_tokens, 16);
+FIELD(gpuserve_chunk, reserved, 20);
 
 SIZE(gpuserve_embed_options, 80);
 FIELD(gpuserve_embed_options, struct_size, 0);
@@ -262,6 +295,26 @@ FIELD(gpuserve_classify_options, expected_fingerprint, 48);
 FIELD(gpuserve_classify_options, result, 56);
 FIELD(gpuserve_classify_options, client, 64);
 
+SIZE(gpuserve_entity_request, 72);
+FIELD(gpuserve_entity_request, struct_size, 0);
+FIELD(gpuserve_entity_request, threshold, 4);
+FIELD(gpuserve_entity_request, texts, 8);
+FIELD(gpuserve_entity_request, text_sizes, 16);
+FIELD(gpuserve_entity_request, n_texts, 24);
+FIELD(gpuserve_entity_request, labels, 32);
+FIELD(gpuserve_entity_request, n_labels, 40);
+FIELD(gpuserve_entity_request, label_offsets, 48);
+FIELD(gpuserve_entity_request, overlap, 56);
+FIELD(gpuserve_entity_request, multi_label, 60);
+FIELD(gpuserve_entity_request, truncation, 64);
+FIELD(gpuserve_entity_request, reserved, 68);
+
+SIZE(gpuserve_found_entity, 16);
+FIELD(gpuserve_found_entity, begin, 0);
+FIELD(gpuserve_found_entity, end, 4);
+FIELD(gpuserve_found_entity, label, 8);
+FIELD(gpuserve_found_entity, score, 12);
+
 SIZE(gpuserve_rerank_options, 104);
 FIELD(gpuserve_rerank_options, struct_size, 0);
 FIELD(gpuserve_rerank_options, method, 4);
@@ -280,6 +333,8 @@ FIELD(gpuserve_rerank_options, expected_fingerprint, 80);
 FIELD(gpuserve_rerank_options, result, 88);
 FIELD(gpuserve_rerank_options, client, 96);
 
+NUMBER(GPUSERVE_OVERLAP_FLAT, 0);
+NUMBER(GPUSERVE_OVERLAP_NESTED, 1);
 NUMBER(GPUSERVE_RERANK_DEFAULT, 0);
 NUMBER(GPUSERVE_RERANK_CROSS_ENCODER, 1);
 NUMBER(GPUSERVE_RERANK_COSINE, 2);

@@ -197,6 +197,9 @@ class Facts(Case):
             "gpuserve_dot",                               # numpy
             "gpuserve_status_name",                       # the classes of errors
             "gpuserve_model_rerank_method",               # in info()
+            "gpuserve_long_texts_run",                    # Python runs the jobs one by one, for signals
+            # gpuserve_entity_query_run submits, waits and decodes; texts are cut only on request
+            "gpuserve_entity_query_job", "gpuserve_entity_query_decode", "gpuserve_entity_query_truncated",
         }
         sources = "".join(path.read_text() for path in Path(ROOT, "python/gpuserve").glob("*.py")
                           if path.name != "_abi.py")

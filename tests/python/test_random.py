@@ -9,8 +9,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from common import Case, main
-from gpuserve import Context, Model, Tokenizer, convert
-from gpuserve.errors import InvalidError, TooLargeError
+from gpuserve import Compute, Context, Model, Tokenizer, convert
+from gpuserve.errors import InvalidError, TooLargeError, UnsupportedError
 
 SHAPE = "random:layers=2,hidden=64,heads=4,intermediate=200,vocab=300,positions=40"
 LIMIT = np.float32(0.034641016) * np.float32(2.0**-31)
@@ -56,6 +56,17 @@ class Random(Directories):
         outputs = philox(0x123456789, 262145)
         self.assertEqual([hex(x) for x in outputs[[0, 1, 5, 262143, 262144]]],
                          ["0x5aa1da32", "0xb611012a", "0xe0c755e6", "0xf6c7cb05", "0x43d5dacf"])
+
+    def test_raw_numbers(self):
+        with Compute("cpu") as compute:
+            numbers = compute.random_numbers(1000, seed=2**40 + 3)
+            np.testing.assert_array_equal(numbers, philox(2**40 + 3, 1000))
+            np.testing.assert_array_equal(compute.random_numbers(10, seed=2**40 + 3, first=400), numbers[400:410])
+            self.assertEqual(compute.took.variant, "auto")
+            with self.assertRaisesRegex(UnsupportedError, "a CPU has no cuRAND"):
+                compute.random_numbers(4, variant="curand")
+            with self.assertRaisesRegex(InvalidError, "first is 2, not a multiple of 4"):
+                compute.random_numbers(4, first=2)
 
     def test_every_call_takes_it(self):
         with Model(SHAPE, device="cpu") as opened:

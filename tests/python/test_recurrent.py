@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LSTM classifiers over the Python package, the program and the server: the logits and labels are those of torch
+"""LSTM and GRU classifiers over the Python package, the program and the server: the logits and labels are those of torch
 (tests/data/recurrent by tools/make_recurrent_models.py, share/models by tools/train_lstm_sentiment.py)."""
 import json
 import os
@@ -17,7 +17,8 @@ from gpuserve import Model
 
 FOLDER = os.path.join(ROOT, "tests", "data", "recurrent")
 TRAINED = os.path.join(ROOT, "share", "models", "lstm-sentiment")
-MODELS = ("torch", "torch-two-layers", "torch-order", "torch-no-bias", "keras", "keras-two-layers")
+MODELS = ("torch", "torch-two-layers", "torch-order", "torch-no-bias", "keras", "keras-two-layers", "gru", "gru-two-layers",
+          "gru-no-bias", "gru-keras", "gru-keras-before")
 
 
 def load(name):
@@ -105,7 +106,18 @@ class Recurrent(unittest.TestCase):
         for order in ("ifg", "iffo", "ifgox", ""):
             self.refuse("torch", UnsupportedError, "gate_order '%s' is not an order of the gates" % order,
                         gate_order=order)
-        self.refuse("torch", UnsupportedError, "cell 'rnn' is not supported", cell="rnn")
+        self.refuse("torch", UnsupportedError, "cell 'rnn' is not supported, only 'lstm' and 'gru'", cell="rnn")
+        for order in ("rz", "rzz", "rzng", "ifg"):
+            self.refuse("gru", UnsupportedError, "gate_order '%s' is not an order of the gates r" % order,
+                        gate_order=order)
+        self.refuse("gru", UnsupportedError, "reset_after false is supported with cell 'gru' and layout 'keras' only",
+                    reset_after=False)
+        self.refuse("keras", UnsupportedError, "reset_after false is supported with cell 'gru'", reset_after=False)
+        self.refuse("gru", FormatError, "lstm.weight_ih_l0' is missing", cell="lstm", gate_order="ifgo")
+        self.refuse("torch", FormatError, "gru.weight_ih_l0' is missing", cell="gru", gate_order="rzn")
+        self.refuse("gru-keras", FormatError, r"bias' has rank 2 and 42 elements, expected shape \[21\]",
+                    reset_after=False)
+        self.refuse("gru-keras-before", FormatError, r"bias' is \[63, .*expected shape \[2, 63\]", reset_after=True)
         self.refuse("torch", UnsupportedError, "pooling 'first' is not supported", pooling="first")
         self.refuse("torch", FormatError, '"hidden_size" is missing', hidden_size=None)
         self.refuse("torch", FormatError, "num_layers", num_layers=65)
@@ -131,8 +143,9 @@ class Recurrent(unittest.TestCase):
 
     def test_other_dtypes_are_refused(self):
         for dtype in ("bfloat16", "int8"):
-            with self.assertRaisesRegex(UnsupportedError, "LSTM layers computes in float32 only"):
-                Model(os.path.join(FOLDER, "torch"), dtype=dtype)
+            for name, cell in (("torch", "LSTM"), ("gru", "GRU")):
+                with self.assertRaisesRegex(UnsupportedError, cell + " layers computes in float32 only"):
+                    Model(os.path.join(FOLDER, name), dtype=dtype)
 
 
 if __name__ == "__main__":

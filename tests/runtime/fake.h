@@ -44,6 +44,10 @@ void fake_vector(const char *text, float vector[FAKE_DIM]);
 /* Opens a context and a fake model; asserts. n_threads 0: two. */
 gpuserve_model *fake_open(uint32_t n_threads, uint32_t max_batch_tokens, uint32_t max_queue_tokens);
 
+/* The same with one worker, so that waiting jobs can form one batch, after
+ * fake_set_sparse_and_skipping(). */
+gpuserve_model *fake_open_one_worker(uint64_t cache_bytes);
+
 /* A job that embeds `n` texts to `output`. */
 gpuserve_job fake_job(const char *const *texts, size_t n, float *output);
 

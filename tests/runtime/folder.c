@@ -25,20 +25,37 @@ static void run_command(const char *format, const char *a, const char *b)
 
 void folder_make(struct folder *folder, const char *source)
 {
-    char from[512], path[128];
-    FILE *file;
+    char from[512];
 
     strcpy(folder->path, "/tmp/gpuserve-model-XXXXXX");
     cr_assert_not_null(mkdtemp(folder->path));
     snprintf(from, sizeof(from), "models/%s", source);
     run_command("cp -r '%s/.' '%s'", test_data(from), folder->path);
+    folder_set_vocabulary(folder, FOLDER_VOCAB);
+}
+
+void folder_set_vocabulary(const struct folder *folder, int n)
+{
+    char path[128];
+    FILE *file;
+
     snprintf(path, sizeof(path), "%s/vocab.txt", folder->path);
     file = fopen(path, "w");
     cr_assert_not_null(file);
     fputs("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", file);
-    for (int i = 5; i < FOLDER_VOCAB; i++)
+    for (int i = 5; i < n; i++)
         fprintf(file, "w%d\n", i);
     fclose(file);
+}
+
+gpuserve_model *folder_open(const struct folder *folder, gpuserve_context *context)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(gpuserve_model_open(&model, context, folder->path, NULL, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    return model;
 }
 
 /* Offset of the word embeddings in a safetensors file. */

@@ -16,6 +16,14 @@
 
 #define MAX_TEXTS 1024
 
+json_t *read_json(const char *name)
+{
+    json_t *root = json_load_file(test_data(name), 0, NULL);
+
+    cr_assert(root, "%s", name);
+    return root;
+}
+
 const char *const *oracle_texts(size_t *n)
 {
     static const char *texts[MAX_TEXTS];
@@ -83,6 +91,18 @@ static int count_entries(const char *path)
 int count_threads(void)
 {
     return count_entries("/proc/self/task");
+}
+
+int settled_threads(void)
+{
+    int before, now = count_threads();
+
+    do {
+        before = now;
+        usleep(100000);
+        now = count_threads();
+    } while (now != before);
+    return now;
 }
 
 int count_descriptors(void)

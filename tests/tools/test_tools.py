@@ -7,6 +7,8 @@ import argparse
 import contextlib
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -121,6 +123,21 @@ def test_tests_are_chosen_by_folder_and_by_name():
     assert select_tests.needs(tests[:1]) == [] and "clients" in select_tests.needs(tests)
 
 
+def test_an_emulator_gets_the_programs_that_are_quick_enough():
+    build = Path("build-aarch64").resolve()
+    slow = next(iter(select_tests.left_out()))
+    tests = [{"name": "base", "cmd": [f"{build}/tests/base/test_base"]},
+             {"name": slow, "cmd": [f"{build}/tests/runtime/api/test_slow"]},
+             {"name": "script", "cmd": ["/src/tests/text/oracle.py", f"{build}/tests/text/encode_server"]},
+             {"name": "cross", "cmd": ["/src/tests/cross/test_aarch64.py", f"{build}/cli/gpuserve"]}]
+
+    def names(*arguments):
+        return [test["name"] for test in select_tests.emulated(tests, "build-aarch64", arguments)]
+
+    assert names() == ["base", "cross"]
+    assert names("-k", slow) == [slow] and names("-k", "script") == []
+
+
 def test_arrows_between_folders_go_one_way():
     refused = [("lib/base/x.c", "lib/text/tokenizer.h"), ("lib/text/x.c", "lib/model/model.h"),
                ("lib/model/x.c", "kernels/cpu/runtime/cpu.h"), ("kernels/cpu/x.c", "lib/model/model.h"),
@@ -212,6 +229,20 @@ def refuse():
     raise fetch.FetchError("no network here")
 
 
+def test_mirror_of_debian():
+    def mirror(function, sources):
+        script = 'cat() { printf "%s" "$SOURCES"; }; . tools/dev/fresh.sh; ' + function
+        return subprocess.run(["bash", "-c", script], check=True, cwd=ROOT, env={**os.environ, "SOURCES": sources},
+                              stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    for sources, found in (("deb http://a/debian bookworm main\n", "http://a/debian"),
+                           ("deb [signed-by=/x] https://b/debian/ sid main\n", "https://b/debian"),
+                           ("Types: deb\nURIs: http://c/debian\n", "http://c/debian"),
+                           ("deb http://archive.ubuntu.com/ubuntu noble main\n", "")):
+        assert mirror("apt_mirror", sources) == found
+        assert mirror("fresh_mirror", sources) == (found or "http://deb.debian.org/debian")
+
+
 def test_every_recipe_is_pinned():
     pins = fetch.read_pins()
     for name, recipe in fetch.RECIPES.items():
@@ -224,8 +255,8 @@ def test_page_of_models_is_what_the_measurements_give():
 
 
 def test_every_listed_model_is_measured():
-    listed = [line.split("\t")[0] for line in (ROOT / "tests/data/models/families.txt").read_text("utf-8").splitlines()
-              if not line.startswith("#")]
+    listed = [line.split("\t")[0] for name in ("families.txt", "expected.txt")
+              for line in (ROOT / "tests/data/models" / name).read_text("utf-8").splitlines() if not line.startswith("#")]
     assert sorted(listed) == sorted(make_models_page.read("tests/data/families.json")["models"])
 
 

@@ -19,7 +19,7 @@ cmd_bench()
     python) bench_python "$@" ;;
     ray) bench_ray "$@" ;;
     *) cat <<'TEXT' ;;
-usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX]
+usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX] [--isa avx2|avx512]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
            --quick; the first time some minutes more, to install and convert (4 GB of packages)
        ./dev bench load

@@ -18,16 +18,24 @@ cmd_fresh()
     [[ -n ${fresh_releases[$release]:-} && $user =~ ^(root|sudo|user)$ && $last =~ ^(run|test)$ ]] ||
         die "usage: ./dev fresh [12|13] [root|sudo|user] [run|test]"
     [[ $(id -u) == 0 ]] || die "./dev fresh needs root, for chroot and mounts"
-    need_packages debootstrap git
+    need_packages debootstrap debian-archive-keyring git
     fresh_base "${fresh_releases[$release]}"
     fresh_run "${fresh_releases[$release]}" "$user" "$last"
 }
 
-# The first mirror of apt's sources that is a Debian archive; nothing lets debootstrap take its own.
-fresh_mirror()
+# The first mirror of apt's sources that is a Debian archive; on Ubuntu nothing.
+apt_mirror()
 {
     cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null |
         sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *([^ ]*debian)\/?( .*)?$/\3/p' | head -n 1
+}
+
+# The archive that bare roots and the wheel's C library come from.
+fresh_mirror()
+{
+    local mirror
+    mirror=$(apt_mirror)
+    printf '%s\n' "${mirror:-http://deb.debian.org/debian}"
 }
 
 # fresh_base RELEASE: the bare root as a tar file, made once.
@@ -80,19 +88,26 @@ fresh_unmount()
     done
 }
 
-fresh_run()
+# fresh_root FOLDER RELEASE: unpacks and mounts a bare root there.
+fresh_root()
 {
-    local release=$1 user=$2 last=$3 root account=root home=/root status=0
-    root=$(mktemp -d "$cache_dir/fresh-$release-$user.XXXXXX")
+    local root=$1 release=$2
     tar -C "$root" -xf "$cache_dir/fresh-$release.tar"
     chmod 755 "$root" # mktemp's mode, which the tar file has too, keeps all users but root out
-    # shellcheck disable=SC2064  # this folder, now
-    trap "fresh_unmount '$root'; rm -rf --one-file-system '$root'" EXIT
     mount -t proc proc "$root/proc"
     mount --rbind /dev "$root/dev"
     mount --make-rslave "$root/dev"
     mount -t sysfs sysfs "$root/sys" 2>/dev/null || true
     fresh_settings "$root"
+}
+
+fresh_run()
+{
+    local release=$1 user=$2 last=$3 root account=root home=/root status=0
+    root=$(mktemp -d "$cache_dir/fresh-$release-$user.XXXXXX")
+    # shellcheck disable=SC2064  # this folder, now
+    trap "fresh_unmount '$root'; rm -rf --one-file-system '$root'" EXIT
+    fresh_root "$root" "$release"
     if [[ $user != root ]]; then
         account=newcomer # not "sudo": Debian has a group of that name
         home=/home/$account

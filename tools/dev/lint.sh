@@ -1,7 +1,7 @@
 # lint.sh - everything that reads the code without running it. Each check is a function; all of
 # them run even when one fails, and the last line counts them.
 
-lint_checks=(format warnings cppcheck shell python types includes names sources docs symbols headers)
+lint_checks=(format warnings cppcheck shell python types includes names sources versions docs symbols headers abi)
 
 cmd_format()
 {
@@ -62,6 +62,17 @@ lint_names()
 lint_sources()
 {
     python3 tools/check_sources.py
+}
+
+lint_versions()
+{
+    python3 tools/check_versions.py
+}
+
+# The headers against the committed dump of the binary interface.
+lint_abi()
+{
+    python3 tools/abi.py check
 }
 
 lint_docs()

@@ -8,11 +8,14 @@ build_packages=(
     'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev 'libdnnl-dev|libonednn-dev?'
 )
 python_packages=(python3 python3-venv python3-pip ca-certificates)
-test_packages=(libcriterion-dev openssl valgrind 'locales?' 'chromium?' 'chromium-driver?')
+test_packages=(libcriterion-dev openssl valgrind cmake 'locales?' 'chromium?' 'chromium-driver?')
 # For the tests of deploy/. They start services when installed, so only install-deps brings them;
 # without them those tests are skipped.
 proxy_packages=('haproxy?' 'nginx-light|nginx?')
-lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git)
+# For the tests of examples in other languages (tests/bindings), some 700 MB: only install-deps brings them;
+# without one its test is skipped.
+binding_packages=(rustc golang-go 'default-jdk-headless|openjdk-17-jdk-headless' libjna-java)
+lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git abigail-tools)
 clang_packages=(clang 'libclang-rt-dev|libclang-rt-14-dev?')
 docs_packages=(doxygen)
 
@@ -140,6 +143,7 @@ warn_not_debian()
 cmd_install_deps()
 {
     need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" \
-        "${proxy_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
+        "${proxy_packages[@]}" "${binding_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}" \
+        "${arm_tools[@]}"
     say "everything is installed"
 }

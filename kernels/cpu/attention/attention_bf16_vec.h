@@ -1,6 +1,6 @@
 /*
- * attention_bf16_vec.h - the products of attention in bfloat16 by vdpbf16ps, in tiles of up to
- * GSV_MR keys or dimensions by a panel of queries. Included by attention_bf16.c.
+ * attention_bf16_vec.h - the products of attention in bfloat16 by vdpbf16ps or bfdot, in tiles of
+ * up to GSV_MR keys or dimensions by a panel of queries. Included by attention_bf16.c.
  */
 #ifndef GSV_CPU_ATTENTION_BF16_VEC_H
 #define GSV_CPU_ATTENTION_BF16_VEC_H
@@ -11,7 +11,7 @@
 
 GSV_INLINE vf dot2(vf sum, uint32_t x, vi y)
 {
-    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)vi_set((int32_t)x), (__m512bh)y);
+    return vh_dot2(sum, vi_set((int32_t)x), y);
 }
 
 static void pack_values(const struct attention_bf16_head *h)
@@ -97,37 +97,40 @@ typedef void (*output_fn)(const struct attention_bf16_head *h, const struct gsv_
                           int32_t from, const vf inverse[VECTORS]);
 
 #define TILES(rows)                                                                                \
-    static void score_1_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key,    \
-                               vf *largest)                                                        \
+    static void score_half_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
+                                  vf *largest)                                                     \
     {                                                                                              \
-        score_tile(h, rows, 1, query, key, largest);                                               \
+        score_tile(h, rows, HALF, query, key, largest);                                            \
     }                                                                                              \
-    static void score_2_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key,    \
-                               vf *largest)                                                        \
+    static void score_full_##rows(const struct attention_bf16_head *h, int32_t query, int32_t key, \
+                                  vf *largest)                                                     \
     {                                                                                              \
-        score_tile(h, rows, 2, query, key, largest);                                               \
+        score_tile(h, rows, VECTORS, query, key, largest);                                         \
     }                                                                                              \
-    static void output_1_##rows(const struct attention_bf16_head *h,                               \
-                                const struct gsv_key_range *keys, int32_t from, const vf *inverse) \
+    static void output_half_##rows(const struct attention_bf16_head *h,                            \
+                                   const struct gsv_key_range *keys, int32_t from,                 \
+                                   const vf *inverse)                                              \
     {                                                                                              \
-        output_tile(h, rows, 1, keys, from, inverse);                                              \
+        output_tile(h, rows, HALF, keys, from, inverse);                                           \
     }                                                                                              \
-    static void output_2_##rows(const struct attention_bf16_head *h,                               \
-                                const struct gsv_key_range *keys, int32_t from, const vf *inverse) \
+    static void output_full_##rows(const struct attention_bf16_head *h,                            \
+                                   const struct gsv_key_range *keys, int32_t from,                 \
+                                   const vf *inverse)                                              \
     {                                                                                              \
-        output_tile(h, rows, 2, keys, from, inverse);                                              \
+        output_tile(h, rows, VECTORS, keys, from, inverse);                                        \
     }
-#define SCORE_1(rows) score_1_##rows,
-#define SCORE_2(rows) score_2_##rows,
-#define OUTPUT_1(rows) output_1_##rows,
-#define OUTPUT_2(rows) output_2_##rows,
+#define SCORE_HALF(rows) score_half_##rows,
+#define SCORE_FULL(rows) score_full_##rows,
+#define OUTPUT_HALF(rows) output_half_##rows,
+#define OUTPUT_FULL(rows) output_full_##rows,
 
 GSV_HEIGHTS(TILES)
 
-static const score_fn score_tiles[VECTORS][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(SCORE_1) },
-                                                           { NULL, GSV_HEIGHTS(SCORE_2) } };
-static const output_fn output_tiles[VECTORS][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(OUTPUT_1) },
-                                                             { NULL, GSV_HEIGHTS(OUTPUT_2) } };
+/* By vectors / HALF - 1 and rows. */
+static const score_fn score_tiles[2][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(SCORE_HALF) },
+                                                     { NULL, GSV_HEIGHTS(SCORE_FULL) } };
+static const output_fn output_tiles[2][GSV_MR + 1] = { { NULL, GSV_HEIGHTS(OUTPUT_HALF) },
+                                                       { NULL, GSV_HEIGHTS(OUTPUT_FULL) } };
 
 /* The scores of a panel, and the maximum of each lane. */
 static void score_panel(const struct attention_bf16_head *h, const struct gsv_key_range *keys,
@@ -136,7 +139,7 @@ static void score_panel(const struct attention_bf16_head *h, const struct gsv_ke
     for (int32_t key = keys->first; key < keys->end;) {
         const int32_t rows = gsv_tile_height(keys->end - key, GSV_MR);
 
-        score_tiles[vectors - 1][rows](h, query, key, largest);
+        score_tiles[vectors / HALF - 1][rows](h, query, key, largest);
         key += rows;
     }
 }
@@ -161,7 +164,7 @@ static void output_panel(const struct attention_bf16_head *h, const struct gsv_k
     for (int32_t from = 0; from < h->size;) {
         const int32_t rows = gsv_tile_height(h->size - from, GSV_MR);
 
-        output_tiles[vectors - 1][rows](h, keys, from, inverse);
+        output_tiles[vectors / HALF - 1][rows](h, keys, from, inverse);
         from += rows;
     }
 }

@@ -16,7 +16,7 @@
 #include "kernels/cpu/compute/large_angle.h"
 #include "kernels/cpu/runtime/vec.h"
 
-#if defined(__FMA__) || defined(__aarch64__)
+#if defined(__FMA__) || defined(GSV_NEON)
 #define GSV_HAS_FMA 1
 #else
 #define GSV_HAS_FMA 0
@@ -183,6 +183,8 @@ GSV_INLINE int vi_any_set(vi mask)
     return _mm512_movepi32_mask((__m512i)mask) != 0;
 #elif defined(__AVX2__)
     return _mm256_movemask_ps((__m256)mask) != 0;
+#elif defined(GSV_NEON)
+    return vmaxvq_u32((uint32x4_t)mask) != 0;
 #else
     int32_t any = 0;
 

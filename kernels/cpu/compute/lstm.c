@@ -1,5 +1,5 @@
 /*
- * lstm: one layer, computed with the products of linear.c.
+ * lstm: one layer of an LSTM or a GRU, computed with the products of linear.c.
  *
  *   fused   all steps of a group of sequences on one thread (lstm_rows.c). If the weights exceed
  *           the cache of a core: one product for the inputs of all steps; then per step one product
@@ -10,6 +10,9 @@
  * The sequences are sorted by length, longest first. Those still running at a step are therefore
  * the first `active` rows of h and c, and no padding is computed. The summation order of each
  * output depends on its own row only: a sequence gives the same bits in any batch.
+ *
+ * A GRU has three gates. Where the reset gate comes before the product of the new state, a step has
+ * two products of hidden states: of h for the gates r and z, then of r * h for n.
  */
 #include "kernels/cpu/compute/lstm.h"
 
@@ -23,12 +26,32 @@
 
 static size_t ih_bytes(const struct gpuserve_lstm_source *source)
 {
-    return gsv_cpu_linear_bytes(4 * source->hidden_size, source->input_size, source->dtype);
+    return gsv_cpu_linear_bytes(gpuserve_cell_gates(source->cell) * source->hidden_size,
+                                source->input_size, source->dtype);
+}
+
+/* Gates whose recurrent products are of h. */
+static int32_t hh_gates(const struct gpuserve_lstm_source *source)
+{
+    return source->cell == GPUSERVE_CELL_GRU_RESET_BEFORE ? 2 : gpuserve_cell_gates(source->cell);
 }
 
 static size_t hh_bytes(const struct gpuserve_lstm_source *source)
 {
-    return gsv_cpu_linear_bytes(4 * source->hidden_size, source->hidden_size, source->dtype);
+    return gsv_cpu_linear_bytes(hh_gates(source) * source->hidden_size, source->hidden_size,
+                                source->dtype);
+}
+
+static size_t hn_bytes(const struct gpuserve_lstm_source *source)
+{
+    return source->cell == GPUSERVE_CELL_GRU_RESET_BEFORE
+               ? gsv_cpu_linear_bytes(source->hidden_size, source->hidden_size, source->dtype)
+               : 0;
+}
+
+static size_t direction_bytes(const struct gpuserve_lstm_source *source)
+{
+    return ih_bytes(source) + hh_bytes(source) + hn_bytes(source);
 }
 
 gpuserve_status gsv_cpu_lstm_layer_bytes(const struct gpuserve_lstm_source *source, size_t *size,
@@ -39,8 +62,32 @@ gpuserve_status gsv_cpu_lstm_layer_bytes(const struct gpuserve_lstm_source *sour
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "dtype is %u; an LSTM on a CPU supports only float32",
                         (unsigned)source->dtype);
-    *size = (size_t)source->n_directions * (ih_bytes(source) + hh_bytes(source));
+    *size = (size_t)source->n_directions * direction_bytes(source);
     return GPUSERVE_OK;
+}
+
+/* The recurrent weights; `bias` is that of their products, or NULL. */
+static gpuserve_status create_recurrent(struct gpuserve_device *device,
+                                        struct gpuserve_lstm_layer *layer, int32_t d, char *memory,
+                                        const struct gpuserve_lstm_source *source,
+                                        const float *bias, gpuserve_error *error)
+{
+    const size_t hidden = (size_t)source->hidden_size;
+    struct gpuserve_linear_source linear = {
+        .struct_size = sizeof(linear),
+        .dtype = source->dtype,
+        .n = hh_gates(source) * source->hidden_size,
+        .k = source->hidden_size,
+        .weight = source->weight_hh[d],
+        .bias = bias,
+    };
+    gpuserve_status st = gsv_cpu_linear_create(device, &layer->hh[d], memory, &linear, error);
+
+    if (st != GPUSERVE_OK || source->cell != GPUSERVE_CELL_GRU_RESET_BEFORE)
+        return st;
+    linear.n = source->hidden_size;
+    linear.weight += 2 * hidden * hidden;
+    return gsv_cpu_linear_create(device, &layer->hn[d], memory + hh_bytes(source), &linear, error);
 }
 
 static gpuserve_status create_direction(struct gpuserve_device *device,
@@ -48,22 +95,29 @@ static gpuserve_status create_direction(struct gpuserve_device *device,
                                         const struct gpuserve_lstm_source *source,
                                         gpuserve_error *error)
 {
-    struct gpuserve_linear_source linear = {
+    const size_t hidden = (size_t)source->hidden_size;
+    const struct gpuserve_linear_source linear = {
         .struct_size = sizeof(linear),
         .dtype = source->dtype,
-        .n = 4 * source->hidden_size,
+        .n = gpuserve_cell_gates(source->cell) * source->hidden_size,
         .k = source->input_size,
         .weight = source->weight_ih[d],
         .bias = source->bias[d],
     };
     gpuserve_status st = gsv_cpu_linear_create(device, &layer->ih[d], memory, &linear, error);
+    float *bias = NULL;
 
-    linear.k = source->hidden_size;
-    linear.weight = source->weight_hh[d];
-    linear.bias = NULL;
-    return st == GPUSERVE_OK ? gsv_cpu_linear_create(device, &layer->hh[d],
-                                                     memory + ih_bytes(source), &linear, error)
-                             : st;
+    if (st == GPUSERVE_OK && source->cell == GPUSERVE_CELL_GRU) {
+        bias = gsv_alloc_array(3 * hidden, sizeof(*bias));
+        if (!bias)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a bias");
+        memset(bias, 0, 2 * hidden * sizeof(*bias));
+        memcpy(bias + 2 * hidden, source->bias[d] + 3 * hidden, hidden * sizeof(*bias));
+    }
+    if (st == GPUSERVE_OK)
+        st = create_recurrent(device, layer, d, memory + ih_bytes(source), source, bias, error);
+    free(bias);
+    return st;
 }
 
 gpuserve_status gsv_cpu_lstm_layer_create(struct gpuserve_device *device,
@@ -80,9 +134,10 @@ gpuserve_status gsv_cpu_lstm_layer_create(struct gpuserve_device *device,
     made->input = source->input_size;
     made->hidden = source->hidden_size;
     made->directions = source->n_directions;
+    made->cell = source->cell;
+    made->gates = gpuserve_cell_gates(source->cell);
     for (int32_t d = 0; st == GPUSERVE_OK && d < source->n_directions; d++)
-        st = create_direction(device, made, d,
-                              (char *)memory + (size_t)d * (ih_bytes(source) + hh_bytes(source)),
+        st = create_direction(device, made, d, (char *)memory + (size_t)d * direction_bytes(source),
                               source, error);
     if (st != GPUSERVE_OK)
         gsv_cpu_lstm_layer_destroy(&made);
@@ -97,6 +152,7 @@ void gsv_cpu_lstm_layer_destroy(struct gpuserve_lstm_layer **layer)
     for (int32_t d = 0; d < 2; d++) {
         gsv_cpu_linear_destroy(&(*layer)->ih[d]);
         gsv_cpu_linear_destroy(&(*layer)->hh[d]);
+        gsv_cpu_linear_destroy(&(*layer)->hn[d]);
     }
     free(*layer);
     *layer = NULL;
@@ -107,6 +163,8 @@ void gsv_cpu_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from
     for (int32_t d = 0; d < layer->directions; d++) {
         gsv_cpu_linear_move(layer->ih[d], from, to);
         gsv_cpu_linear_move(layer->hh[d], from, to);
+        if (layer->hn[d])
+            gsv_cpu_linear_move(layer->hn[d], from, to);
     }
 }
 
@@ -115,7 +173,7 @@ void gsv_cpu_lstm_layer_move(struct gpuserve_lstm_layer *layer, const void *from
 /* Offsets in floats. */
 struct cpu_lstm_plan {
     size_t add;  /* input products, see gsv_cpu_lstm_job; by groups for each direction */
-    size_t sums; /* [directions, n_sequences, 4 hidden]; STEPS: one direction, as the next two */
+    size_t sums; /* [directions, n_sequences, columns]; STEPS: one direction, as the next two */
     size_t h, c; /* [directions, n_sequences, hidden] */
     size_t in;   /* STEPS: [n_sequences, input] */
     size_t total;
@@ -133,14 +191,14 @@ static bool take(struct cpu_lstm_plan *plan, size_t *at, size_t rows, size_t col
 static bool take_products(struct cpu_lstm_plan *plan, const struct gpuserve_op_lstm *op, bool steps)
 {
     const struct gpuserve_lstm_layer *l = op->layer;
-    const size_t n = (size_t)op->n_sequences, gates = 4 * (size_t)l->hidden;
+    const size_t n = (size_t)op->n_sequences, columns = (size_t)gsv_cpu_lstm_columns(l);
     const size_t directions = (size_t)l->directions;
 
     if (steps)
-        return take(plan, &plan->add, n, gates);
+        return take(plan, &plan->add, n, columns);
     if (gsv_cpu_lstm_fits_rows(l))
-        return take(plan, &plan->add, directions * n * GSV_LSTM_CHUNK, gates);
-    return take(plan, &plan->add, (size_t)op->n_rows, directions * gates);
+        return take(plan, &plan->add, directions * n * GSV_LSTM_CHUNK, columns);
+    return take(plan, &plan->add, (size_t)op->n_rows, directions * columns);
 }
 
 static bool make_plan(const struct gpuserve_op_lstm *op, struct cpu_lstm_plan *plan)
@@ -151,7 +209,8 @@ static bool make_plan(const struct gpuserve_op_lstm *op, struct cpu_lstm_plan *p
     const size_t n = (size_t)op->n_sequences, rows = n * (steps ? 1 : (size_t)l->directions);
 
     memset(plan, 0, sizeof(*plan));
-    return take_products(plan, op, steps) && take(plan, &plan->sums, rows, 4 * hidden) &&
+    return take_products(plan, op, steps) &&
+           take(plan, &plan->sums, rows, (size_t)gsv_cpu_lstm_columns(l)) &&
            take(plan, &plan->h, rows, hidden) && take(plan, &plan->c, rows, hidden) &&
            take(plan, &plan->in, steps ? n : 0, (size_t)l->input);
 }
@@ -162,6 +221,9 @@ gpuserve_status gsv_cpu_lstm_bytes(struct gpuserve_device *device, struct gpuser
     struct cpu_lstm_plan plan;
 
     (void)device;
+    *size = 0;
+    if (op->variant == GPUSERVE_LSTM_CUDNN)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "variant cudnn: a CPU has no cuDNN");
     if (op->variant == GPUSERVE_LSTM_AUTO)
         op->variant = GPUSERVE_LSTM_FUSED;
     if (!make_plan(op, &plan) || !gsv_mul_size(plan.total, sizeof(float), size))
@@ -176,7 +238,9 @@ size_t gsv_cpu_lstm_max_bytes(const struct gpuserve_lstm_source *source, int32_t
 {
     const struct gpuserve_lstm_layer layer = { .input = source->input_size,
                                                .hidden = source->hidden_size,
-                                               .directions = source->n_directions };
+                                               .directions = source->n_directions,
+                                               .gates = gpuserve_cell_gates(source->cell),
+                                               .cell = source->cell };
     const struct gpuserve_op_lstm op = { .layer = &layer,
                                          .n_rows = n_rows,
                                          .n_sequences = n_sequences,
@@ -206,35 +270,51 @@ static void multiply(struct gpuserve_stream *stream, const struct gpuserve_linea
     (void)gsv_cpu_linear(stream, &op); /* cannot fail */
 }
 
-static void gates_of_rows(const void *job_, int32_t row, int32_t row_end)
+static void apply_gates(const struct gsv_cpu_lstm_job *job, int32_t row, int32_t row_end,
+                        bool only_reset)
 {
-    const struct gsv_cpu_lstm_job *job = job_;
     const struct gpuserve_lstm_layer *l = job->op->layer;
-    const size_t hidden = (size_t)l->hidden, directions = (size_t)l->directions;
+    const size_t columns = (size_t)gsv_cpu_lstm_columns(l), directions = (size_t)l->directions;
     const size_t d = (size_t)job->direction;
 
     for (int32_t i = row; i < row_end; i++) {
         const size_t r = gsv_cpu_lstm_row(job, i, job->step) * directions + d;
 
-        gsv_cpu_lstm_gates(job, i, job->step,
-                           job->add + 4 * hidden * (job->by_steps ? (size_t)i : r));
+        gsv_cpu_lstm_gates(job, i, job->step, job->add + columns * (job->by_steps ? (size_t)i : r),
+                           only_reset);
     }
+}
+
+static void gates_of_rows(const void *job, int32_t row, int32_t row_end)
+{
+    apply_gates(job, row, row_end, false);
+}
+
+static void reset_of_rows(const void *job, int32_t row, int32_t row_end)
+{
+    apply_gates(job, row, row_end, true);
 }
 
 static void run_step(struct gpuserve_stream *stream, struct gsv_cpu_lstm_job *job, int32_t active)
 {
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t input = (size_t)l->input;
+    const int32_t columns = gsv_cpu_lstm_columns(l);
+    const struct gpuserve_linear *hn = l->hn[job->direction];
 
     if (job->by_steps) {
         for (int32_t i = 0; i < active; i++)
             memcpy(job->in + (size_t)i * input,
                    job->op->in + gsv_cpu_lstm_row(job, i, job->step) * input,
                    input * sizeof(float));
-        multiply(stream, l->ih[job->direction], job->in, job->add, active, 4 * l->hidden);
+        multiply(stream, l->ih[job->direction], job->in, job->add, active, columns);
     }
-    multiply(stream, l->hh[job->direction], job->h, job->sums, active, 4 * l->hidden);
-    gsv_cpu_run_rows(stream, gates_of_rows, job, active, 4 * l->hidden);
+    multiply(stream, l->hh[job->direction], job->h, job->sums, active, columns);
+    if (hn) {
+        gsv_cpu_run_rows(stream, reset_of_rows, job, active, l->hidden);
+        multiply(stream, hn, job->c, job->sums + 2 * l->hidden, active, columns);
+    }
+    gsv_cpu_run_rows(stream, gates_of_rows, job, active, columns);
 }
 
 /* All steps of one direction, each over all threads. */
@@ -287,8 +367,9 @@ static struct gsv_cpu_lstm_job make_job(const struct gpuserve_stream *stream,
 {
     const bool by_steps = op->variant == GPUSERVE_LSTM_STEPS;
     const bool by_rows = !by_steps && gsv_cpu_lstm_fits_rows(op->layer);
-    const size_t states =
-        by_steps ? 0 : (size_t)direction * (size_t)op->n_sequences * (size_t)op->layer->hidden;
+    const size_t rows = by_steps ? 0 : (size_t)direction * (size_t)op->n_sequences;
+    const size_t states = rows * (size_t)op->layer->hidden;
+    const size_t sums = rows * (size_t)gsv_cpu_lstm_columns(op->layer);
     float *scratch = op->scratch;
     struct cpu_lstm_plan plan;
 
@@ -298,8 +379,8 @@ static struct gsv_cpu_lstm_job make_job(const struct gpuserve_stream *stream,
         .isa = stream->isa,
         .direction = direction,
         .by_steps = by_steps,
-        .add = scratch + plan.add + (by_rows ? 4 * GSV_LSTM_CHUNK * states : 0),
-        .sums = scratch + plan.sums + 4 * states,
+        .add = scratch + plan.add + (by_rows ? GSV_LSTM_CHUNK * sums : 0),
+        .sums = scratch + plan.sums + sums,
         .h = scratch + plan.h + states,
         .c = scratch + plan.c + states,
         .in = scratch + plan.in,
@@ -310,19 +391,22 @@ static void begin(struct gpuserve_stream *stream, const struct gsv_cpu_lstm_job 
 {
     const struct gpuserve_op_lstm *op = job->op;
     const struct gpuserve_lstm_layer *l = op->layer;
+    const int32_t columns = gsv_cpu_lstm_columns(l);
 
     if (!job->by_steps && !by_rows && op->n_rows > 0)
         multiply(stream, l->ih[job->direction], op->in,
-                 job->add + 4 * (size_t)job->direction * (size_t)l->hidden, op->n_rows,
-                 4 * l->directions * l->hidden);
+                 job->add + (size_t)job->direction * (size_t)columns, op->n_rows,
+                 l->directions * columns);
     begin_states(job, job->h, op->h_0);
-    begin_states(job, job->c, op->c_0);
+    if (l->cell == GPUSERVE_CELL_LSTM)
+        begin_states(job, job->c, op->c_0);
 }
 
 static void end(const struct gsv_cpu_lstm_job *job)
 {
     end_states(job, job->op->h_n, job->h);
-    end_states(job, job->op->c_n, job->c);
+    if (job->op->layer->cell == GPUSERVE_CELL_LSTM)
+        end_states(job, job->op->c_n, job->c);
 }
 
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,

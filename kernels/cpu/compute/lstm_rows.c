@@ -1,5 +1,5 @@
 /*
- * lstm_rows: the recurrence of an LSTM by groups of sequences.
+ * lstm_rows: the recurrence of an LSTM or a GRU by groups of sequences.
  *
  * Sequences do not depend on each other. A task takes a group of them
  * through all steps of one direction: product, gates, next step. No thread waits for another one
@@ -23,19 +23,19 @@ bool gsv_cpu_lstm_fits_rows(const struct gpuserve_lstm_layer *layer)
 {
     const size_t hidden = (size_t)layer->hidden, input = (size_t)layer->input;
 
-    return 4 * hidden * (input + hidden) * sizeof(float) <= CACHED_BYTES;
+    return (size_t)layer->gates * hidden * (input + hidden) * sizeof(float) <= CACHED_BYTES;
 }
 
-/* out [rows, n] = in [rows, k] times the weights. */
+/* out [rows, n], rows out_ld apart, = in [rows, k] times the weights. */
 static void multiply(const struct gsv_cpu_isa *isa, const struct gpuserve_linear *weight,
-                     const float *in, float *out, int32_t rows)
+                     const float *in, float *out, int32_t out_ld, int32_t rows)
 {
     const struct gsv_gemm_f32 gemm = {
         .in = in,
         .weight = weight->weight,
         .in_ld = (size_t)weight->k,
         .k = weight->k,
-        .finish = { .bias = weight->bias, .out = out, .out_ld = (size_t)weight->n, .n = weight->n },
+        .finish = { .bias = weight->bias, .out = out, .out_ld = (size_t)out_ld, .n = weight->n },
     };
     const struct gsv_span span = { 0, rows, 0, gsv_parts(weight->n, isa->panel) };
 
@@ -51,7 +51,7 @@ static int32_t chunk_length(const struct gsv_cpu_lstm_job *job, int32_t i, int32
 /* The input products of a sequence's chunk, in the order of the input's rows. */
 static float *chunk_at(const struct gsv_cpu_lstm_job *job, int32_t i)
 {
-    return job->add + (size_t)i * GSV_LSTM_CHUNK * 4 * (size_t)job->op->layer->hidden;
+    return job->add + (size_t)i * GSV_LSTM_CHUNK * (size_t)gsv_cpu_lstm_columns(job->op->layer);
 }
 
 static void multiply_inputs(const struct gsv_cpu_lstm_job *job, int32_t row, int32_t active,
@@ -64,7 +64,21 @@ static void multiply_inputs(const struct gsv_cpu_lstm_job *job, int32_t row, int
         const size_t first = gsv_cpu_lstm_row(job, i, job->direction ? step + n - 1 : step);
 
         multiply(job->isa, l->ih[job->direction], job->op->in + first * (size_t)l->input,
-                 chunk_at(job, i), n);
+                 chunk_at(job, i), gsv_cpu_lstm_columns(l), n);
+    }
+}
+
+static void apply_gates(const struct gsv_cpu_lstm_job *job, int32_t row, int32_t active,
+                        int32_t step, bool only_reset)
+{
+    const size_t columns = (size_t)gsv_cpu_lstm_columns(job->op->layer);
+    const int32_t number = step % GSV_LSTM_CHUNK;
+
+    for (int32_t i = row; i < row + active; i++) {
+        const int32_t n = chunk_length(job, i, step - number);
+        const int32_t r = job->direction ? n - 1 - number : number;
+
+        gsv_cpu_lstm_gates(job, i, step, chunk_at(job, i) + columns * (size_t)r, only_reset);
     }
 }
 
@@ -73,17 +87,18 @@ static void run_step(const struct gsv_cpu_lstm_job *job, int32_t row, int32_t ac
 {
     const struct gpuserve_lstm_layer *l = job->op->layer;
     const size_t hidden = (size_t)l->hidden, at = (size_t)row * hidden;
-    const int32_t number = step % GSV_LSTM_CHUNK;
+    const int32_t columns = gsv_cpu_lstm_columns(l);
+    float *const sums = job->sums + (size_t)row * (size_t)columns;
+    const struct gpuserve_linear *hn = l->hn[job->direction];
 
-    if (number == 0)
+    if (step % GSV_LSTM_CHUNK == 0)
         multiply_inputs(job, row, active, step);
-    multiply(job->isa, l->hh[job->direction], job->h + at, job->sums + 4 * at, active);
-    for (int32_t i = row; i < row + active; i++) {
-        const int32_t n = chunk_length(job, i, step - number);
-        const int32_t r = job->direction ? n - 1 - number : number;
-
-        gsv_cpu_lstm_gates(job, i, step, chunk_at(job, i) + 4 * hidden * (size_t)r);
+    multiply(job->isa, l->hh[job->direction], job->h + at, sums, columns, active);
+    if (hn) {
+        apply_gates(job, row, active, step, true);
+        multiply(job->isa, hn, job->c + at, sums + 2 * hidden, columns, active);
     }
+    apply_gates(job, row, active, step, false);
 }
 
 /* All steps of one group in one direction. */

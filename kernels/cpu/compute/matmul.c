@@ -159,39 +159,43 @@ static void read_row(const struct gpuserve_op_matmul *op, int64_t i, int64_t col
         to[j] = j < within ? op->alpha * from[j * step] : 0.0f;
 }
 
-/* Interleaves two rows of op(B) into one row of bfloat16 pairs. */
-static void pair_rows(const struct gpuserve_op_matmul *op, int64_t i, int64_t column, int32_t width,
-                      uint16_t *to)
+/* Writes lane `lane` of a panel: two rows of op(B) from row i on, as bfloat16. */
+static void pair_rows(const struct gpuserve_op_matmul *op, int64_t i, int64_t column,
+                      const struct gsv_panel_layout *panel, size_t lane, uint16_t *to)
 {
     float upper[GSV_COLUMN_STEP], lower[GSV_COLUMN_STEP];
 
-    read_row(op, i, column, width, upper);
-    read_row(op, i + 1, column, width, lower);
-    for (int32_t j = 0; j < width; j++) {
-        to[2 * j] = gsv_bf16_of(upper[j]);
-        to[2 * j + 1] = gsv_bf16_of(lower[j]);
+    read_row(op, i, column, (int32_t)panel->columns, upper);
+    read_row(op, i + 1, column, (int32_t)panel->columns, lower);
+    for (size_t j = 0; j < panel->columns; j++) {
+        uint16_t *pair = to + 2 * gsv_lane_at(panel, lane, j);
+
+        pair[0] = gsv_bf16_of(upper[j]);
+        pair[1] = gsv_bf16_of(lower[j]);
     }
 }
 
-/* Packs one panel, all chunks of k: [lanes of the chunk][panel] of one float or two words. */
+/* Packs one panel, all chunks of k: each chunk is a panel of isa.h over its lanes. */
 static void pack_panel(void *job_, int32_t thread, int32_t panel)
 {
     const struct matmul_job *job = job_;
+    const uint32_t dtype = is_bf16(job->op) ? GPUSERVE_DTYPE_BFLOAT16 : GPUSERVE_DTYPE_FLOAT32;
     const int32_t width = job->isa->panel, lanes = (int32_t)job->plan.lanes;
     const int64_t column = (int64_t)panel * width;
 
     (void)thread;
     for (int32_t lane = 0; lane < lanes; lane++) {
         const int32_t chunk = lane / DEPTH * DEPTH;
-        const int32_t depth = gsv_min(DEPTH, lanes - chunk);
-        const size_t at = (size_t)chunk * job->plan.columns +
-                          ((size_t)panel * (size_t)depth + (size_t)(lane - chunk)) * (size_t)width;
+        const size_t depth = (size_t)gsv_min(DEPTH, lanes - chunk), within = (size_t)(lane - chunk);
+        const struct gsv_panel_layout layout = gsv_panel_layout(job->isa, dtype, depth);
+        const size_t at = (size_t)chunk * job->plan.columns + (size_t)panel * depth * (size_t)width;
 
         if (is_bf16(job->op))
-            pair_rows(job->op, 2 * (int64_t)lane, column, width,
+            pair_rows(job->op, 2 * (int64_t)lane, column, &layout, within,
                       words_at(job, job->plan.panels) + 2 * at);
         else
-            read_row(job->op, lane, column, width, floats_at(job, job->plan.panels) + at);
+            read_row(job->op, lane, column, width,
+                     floats_at(job, job->plan.panels) + at + gsv_lane_at(&layout, within, 0));
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * gemm_bf16: the product of bfloat16 rows and weights with sums in float32. Requires vdpbf16ps,
- * which adds two products to each lane. Activations stay float32 between operations;
- * gsv_round_bf16() rounds them row by row before the product. gemm_amx.c replaces it on AMX.
+ * which adds two products to each lane, or bfmmla, which does so twice for two rows and two
+ * columns. Activations stay float32 between operations; gsv_round_bf16() rounds them row by row
+ * before the product. gemm_amx.c replaces it on AMX.
  *
  * The sums run over pairs of k in order, for every tile height.
  */
@@ -9,13 +10,28 @@
 
 #if defined(GSV_HAS_BF16)
 #include "kernels/cpu/gemm/epilogue.h"
+#include "kernels/cpu/runtime/bf16.h"
 
-GSV_INLINE vf broadcast2(const uint16_t *p)
+#if defined(GSV_HAS_MMLA)
+#define MMLA_SUMS vf
+#define MMLA(sums, in, weight) \
+    (vf) vbfmmlaq_f32((float32x4_t)(sums), (bfloat16x8_t)(in), (bfloat16x8_t)(weight))
+#include "kernels/cpu/gemm/tile_mmla.h"
+
+GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t *b, int32_t k,
+                     float *c)
+{
+    mmla_tile(rows, (const uint8_t *)a, lda * sizeof(*a), (const uint8_t *)b,
+              k * (int32_t)sizeof(*a), c);
+}
+
+#else
+GSV_INLINE vi broadcast2(const uint16_t *p)
 {
     int32_t two;
 
     memcpy(&two, p, sizeof(two));
-    return (vf)vi_set(two);
+    return vi_set(two);
 }
 
 GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t *b, int32_t k,
@@ -29,21 +45,20 @@ GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t
         for (int v = 0; v < GSV_NV; v++)
             sums[r][v] = vf_set(0.0f);
     for (int32_t i = 0; i < k; i += 2) {
-        vf weight[GSV_NV];
+        vi weight[GSV_NV];
 
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++) {
-            weight[v] = *(const vf_any *)(const void *)(b + v * 2 * GSV_VL);
+            weight[v] = *(const vi_any *)(const void *)(b + v * 2 * GSV_VL);
             __builtin_prefetch((const char *)(b + v * 2 * GSV_VL) + GSV_AHEAD_BYTES);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            const vf x = broadcast2(a + (size_t)r * lda);
+            const vi x = broadcast2(a + (size_t)r * lda);
 
 #pragma GCC unroll 16
             for (int v = 0; v < GSV_NV; v++)
-                sums[r][v] =
-                    (vf)_mm512_dpbf16_ps((__m512)sums[r][v], (__m512bh)x, (__m512bh)weight[v]);
+                sums[r][v] = vh_dot2(sums[r][v], x, weight[v]);
         }
         a += 2;
         b += 2 * GSV_NR;
@@ -54,6 +69,7 @@ GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t
         for (int v = 0; v < GSV_NV; v++)
             vf_store(c + r * GSV_NR + v * GSV_VL, sums[r][v]);
 }
+#endif
 
 typedef void (*tile_fn)(const uint16_t *a, size_t lda, const uint16_t *b, int32_t k, float *c);
 

@@ -19,7 +19,7 @@ GSV_INLINE vf load_bf16(const uint16_t *pair, int v, int odd)
     return (vf)(odd ? lanes & vi_set((int32_t)0xFFFF0000) : lanes << 16);
 }
 
-#if !defined(__AVX512F__) && !defined(__F16C__) && !defined(__aarch64__)
+#if !defined(__AVX512F__) && !defined(__F16C__) && !defined(GSV_NEON)
 /* Moves the exponent to its place in a float32 by a product, which also normalizes subnormals. */
 GSV_INLINE float float_of_f16(uint16_t half)
 {
@@ -45,7 +45,7 @@ GSV_INLINE vf load_f16(const uint16_t *pair, int v, int odd)
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
 #elif defined(__F16C__)
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
-#elif defined(__aarch64__)
+#elif defined(GSV_NEON)
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 #else
     vf x;

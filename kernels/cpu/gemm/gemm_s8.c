@@ -10,7 +10,7 @@
  * One 32-bit lane holds four products of a column. They are added by one VNNI instruction. Without
  * VNNI, weights that fit s8_quads.h are multiplied as bytes, all others by two 16-bit multiply-adds
  * (32-bit results, since 2 * 255 * 127 exceeds 16 bits), or by plain vector arithmetic (255 * 127
- * fits 16 bits).
+ * fits 16 bits). aarch64 has its own tile: tile_s8_neon.h.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/gemm/epilogue.h"
@@ -19,6 +19,9 @@
 /* Rows whose bytes stay in the L1 cache together with a panel. */
 #define CHUNK_BYTES (16 << 10)
 
+#if defined(GSV_NEON)
+#include "kernels/cpu/gemm/tile_s8_neon.h"
+#else
 #if defined(__AVX512VNNI__) && GSV_VL == 16
 #define DOT4_VNNI(sum, x, w) (vi) _mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
 #elif defined(__AVXVNNI__) && GSV_VL == 8
@@ -110,10 +113,11 @@ GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *
 }
 
 GSV_INLINE void tile(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
-                     int32_t *c)
+                     const float *column_sum, int32_t *c)
 {
     vi sums[GSV_MR][GSV_NV];
 
+    (void)column_sum;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -130,13 +134,17 @@ GSV_INLINE void tile(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b
         for (int v = 0; v < GSV_NV; v++)
             *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
 }
+#endif
 
-typedef void (*tile_fn)(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c);
+/* `column_sum` is that of the panel's columns. */
+typedef void (*tile_fn)(const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
+                        const float *column_sum, int32_t *c);
 
-#define TILE(rows)                                                                                \
-    static void tile_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c) \
-    {                                                                                             \
-        tile(rows, a, lda, b, k, c);                                                              \
+#define TILE(rows)                                                                    \
+    static void tile_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
+                            const float *column_sum, int32_t *c)                      \
+    {                                                                                 \
+        tile(rows, a, lda, b, k, column_sum, c);                                      \
     }
 
 #define TILE_NAME(rows) tile_##rows,
@@ -203,10 +211,12 @@ GSV_INLINE void tile_quads(int32_t rows, const uint8_t *a, size_t lda, const int
             *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
 }
 
-#define QUADS(rows)                                                                                \
-    static void quads_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, int32_t *c) \
-    {                                                                                              \
-        tile_quads(rows, a, lda, b, k, c);                                                         \
+#define QUADS(rows)                                                                    \
+    static void quads_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
+                             const float *column_sum, int32_t *c)                      \
+    {                                                                                  \
+        (void)column_sum;                                                              \
+        tile_quads(rows, a, lda, b, k, c);                                             \
     }
 #define QUADS_NAME(rows) quads_##rows,
 #define QUAD_HEIGHTS_4(X) X(1) X(2) X(3) X(4)
@@ -237,7 +247,8 @@ static void walk(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span, co
             for (int32_t at = row, rows; at < end; at += rows) {
                 rows = gsv_tile_height(end - at, height);
                 run[rows](gemm->in + (size_t)at * gemm->in_ld, gemm->in_ld,
-                          gemm->weight + (size_t)panel * panel_bytes, gemm->k, sums);
+                          gemm->weight + (size_t)panel * panel_bytes, gemm->k,
+                          gemm->column_sum + (size_t)panel * GSV_NR, sums);
                 finish_tile(&gemm->finish, gemm, sums, at, rows, panel * GSV_NR);
             }
         }

@@ -8,6 +8,7 @@
  */
 #include "kernels/cpu/gemm/s8_quads.h"
 #include "kernels/cpu/runtime/cpu.h"
+#include "kernels/kernels.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -76,35 +77,46 @@ static void set_addresses(struct gpuserve_linear *linear, void *memory)
     linear->input_scale = linear->column_sum + columns;
 }
 
-/* Index of the element (column j, k i) in the packed weights. */
-static size_t offset_of(const struct gpuserve_linear *to, size_t panel, size_t j, size_t i)
+static struct gsv_panel_layout layout_of(const struct gpuserve_linear *to,
+                                         const struct gsv_cpu_isa *isa)
 {
-    const size_t depth = lane_depth(to->dtype);
-    const size_t panel_start = j / panel * panel * (size_t)gsv_cpu_depth_up(to->k, to->dtype);
-
-    return panel_start + (i / depth * panel + j % panel) * depth + i % depth;
+    return gsv_panel_layout(isa, to->dtype,
+                            (size_t)gsv_cpu_depth_up(to->k, to->dtype) / lane_depth(to->dtype));
 }
 
-static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
+/* Index of the first element of column j's panel in the packed weights. */
+static size_t panel_start(const struct gpuserve_linear *to, const struct gsv_panel_layout *panel,
+                          size_t j)
 {
-    float *at = (float *)to->weight + offset_of(to, panel, j, 0);
-
-    for (size_t i = 0; i < (size_t)to->k; i++)
-        at[i * panel] = w[i];
+    return j / panel->columns * panel->columns * panel->lanes * lane_depth(to->dtype);
 }
 
-static void pack_f16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
+static void pack_f32(struct gpuserve_linear *to, const float *w, size_t j,
+                     struct gsv_panel_layout panel)
 {
-    uint16_t *at = (uint16_t *)to->weight + offset_of(to, panel, j, 0);
+    float *at = (float *)to->weight + panel_start(to, &panel, j) + j % panel.columns;
 
     for (size_t i = 0; i < (size_t)to->k; i++)
-        at[i * panel] = gsv_f16_of(w[i]);
+        at[i * panel.columns] = w[i];
 }
 
-static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
+static void pack_f16(struct gpuserve_linear *to, const float *w, size_t j,
+                     struct gsv_panel_layout panel)
 {
+    uint16_t *at = (uint16_t *)to->weight + panel_start(to, &panel, j) + j % panel.columns;
+
     for (size_t i = 0; i < (size_t)to->k; i++)
-        ((uint16_t *)to->weight)[offset_of(to, panel, j, i)] = gsv_bf16_of(w[i]);
+        at[i * panel.columns] = gsv_f16_of(w[i]);
+}
+
+static void pack_bf16(struct gpuserve_linear *to, const float *w, size_t j,
+                      struct gsv_panel_layout panel)
+{
+    uint16_t *at = (uint16_t *)to->weight + panel_start(to, &panel, j);
+    const size_t column = j % panel.columns;
+
+    for (size_t i = 0; i < (size_t)to->k; i++)
+        at[2 * gsv_lane_at(&panel, i / 2, column) + i % 2] = gsv_bf16_of(w[i]);
 }
 
 /* Rounds to nearest, ties to even, for |x| < 2^22; lrintf() would be a function call. */
@@ -116,10 +128,11 @@ static int32_t nearest(float x)
     return (int32_t)(shifted - magic);
 }
 
-static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t panel)
+static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
+                    struct gsv_panel_layout panel)
 {
-    const size_t k = (size_t)to->k;
-    int8_t *at = (int8_t *)to->weight + offset_of(to, panel, j, 0);
+    const size_t k = (size_t)to->k, column = j % panel.columns;
+    int8_t *at = (int8_t *)to->weight + panel_start(to, &panel, j);
     const float inverse = to->scale[j] >= MIN_SCALE ? 1.0f / to->scale[j] : 0.0f;
     int8_t last[GSV_QUAD_DEPTH] = { 0 };
     int32_t sum = 0;
@@ -127,7 +140,7 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j, size_t
     for (size_t i = 0; i < k; i++) {
         const int8_t q = (int8_t)nearest(fminf(fmaxf(w[i] * inverse, -127.0f), 127.0f));
 
-        at[i / 4 * panel * 4 + i % 4] = q;
+        at[4 * gsv_lane_at(&panel, i / 4, column) + i % 4] = q;
         sum += q;
         last[i % GSV_QUAD_DEPTH] = q;
         if ((i + 1) % GSV_QUAD_DEPTH == 0 || i + 1 == k)
@@ -154,7 +167,8 @@ static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *t
 static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
                  const struct gpuserve_linear_source *source)
 {
-    const size_t n = (size_t)to->n, k = (size_t)to->k, panel = (size_t)device->isa->panel;
+    const size_t n = (size_t)to->n, k = (size_t)to->k;
+    const struct gsv_panel_layout panel = layout_of(to, device->isa);
 
     memset(to->weight, 0, gsv_cpu_linear_bytes(to->n, to->k, to->dtype));
     if (source->bias)
@@ -240,6 +254,46 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
     pack(device, made, source);
     *linear = made;
     return GPUSERVE_OK;
+}
+
+/* --------------------------------------------------------------------------- packed elsewhere */
+
+#define HAS_INPUT_SCALE 1u
+#define IN_QUADS 2u
+
+static void describe(const struct gpuserve_linear *linear, struct gsv_packed_linear *packed)
+{
+    const uint32_t scaled = linear->input_scale ? HAS_INPUT_SCALE : 0;
+
+    *packed =
+        (struct gsv_packed_linear){ linear->n, linear->k, linear->dtype,
+                                    scaled | (linear->in_quads ? IN_QUADS : 0), linear->weight };
+}
+
+static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_linear **linear,
+                               const struct gsv_packed_linear *packed, gpuserve_error *error)
+{
+    struct gpuserve_linear *made = gsv_alloc_array(1, sizeof(*made));
+
+    (void)device;
+    *linear = made;
+    if (!made)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a linear");
+    made->n = packed->n;
+    made->k = packed->k;
+    made->dtype = packed->dtype;
+    set_addresses(made, (void *)(uintptr_t)packed->memory);
+    if ((packed->flags & HAS_INPUT_SCALE) == 0)
+        made->input_scale = NULL;
+    made->in_quads = (packed->flags & IN_QUADS) != 0;
+    return GPUSERVE_OK;
+}
+
+const struct gsv_packing *gsv_cpu_packing(void)
+{
+    static const struct gsv_packing packing = { describe, restore };
+
+    return &packing;
 }
 
 void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void *to)

@@ -86,6 +86,11 @@ GSV_INLINE void store_bytes(uint8_t *out, vf v)
         _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
 
     _mm_storel_epi64((__m128i *)(void *)out, _mm_packus_epi16(words, words));
+#elif defined(GSV_NEON)
+    const uint16x4_t words = vmovn_u32(vcvtnq_u32_f32((float32x4_t)v));
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
+
+    memcpy(out, &bytes, GSV_VL);
 #else
     const vf magic = vf_set(12582912.0f); /* adding it rounds to an integer, ties to even */
     const vi whole = (vi)(v + magic) - (vi)magic;

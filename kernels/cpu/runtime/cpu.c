@@ -124,6 +124,7 @@ static const struct gpuserve_backend backend = {
     .lstm_layer_move = gsv_cpu_lstm_layer_move,
     .lstm_bytes = gsv_cpu_lstm_bytes,
     .lstm = gsv_cpu_lstm,
+    .random = gsv_hostmem_random,
 };
 
 const struct gpuserve_backend *gsv_backend_cpu(void)

@@ -12,6 +12,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 extern const struct gsv_cpu_isa gsv_cpu_isa_generic;
@@ -88,6 +91,27 @@ static bool has_avx512_amx(void)
     }
     return known == PRESENT;
 }
+#elif defined(__aarch64__)
+extern const struct gsv_cpu_isa gsv_cpu_isa_neon;
+extern const struct gsv_cpu_isa gsv_cpu_isa_neon_dotprod;
+extern const struct gsv_cpu_isa gsv_cpu_isa_neon_i8mm;
+extern const struct gsv_cpu_isa gsv_cpu_isa_neon_bf16;
+
+/* The kernel reports the instructions that it lets programs use. */
+static bool has_dotprod(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+
+static bool has_i8mm(void)
+{
+    return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
+
+static bool has_bf16(void)
+{
+    return has_i8mm() && (getauxval(AT_HWCAP2) & HWCAP2_BF16);
+}
 #endif
 
 static bool always(void)
@@ -108,6 +132,11 @@ static const struct choice {
     { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
     { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16 },
     { &gsv_cpu_isa_avx512_amx, has_avx512_amx },
+#elif defined(__aarch64__)
+    { &gsv_cpu_isa_neon, always }, /* part of the architecture */
+    { &gsv_cpu_isa_neon_dotprod, has_dotprod },
+    { &gsv_cpu_isa_neon_i8mm, has_i8mm },
+    { &gsv_cpu_isa_neon_bf16, has_bf16 },
 #endif
 };
 

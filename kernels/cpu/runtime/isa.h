@@ -12,12 +12,20 @@
  *   bfloat16   [k / 2][panel][2], k rounded up to 2
  *   float16    [k][panel]
  *
- * Columns past n are zero.
+ * A lane is what is adjacent in a column: one float32 or float16, two bfloat16 or four bytes. Where
+ * the table says so (pairs_s8, pairs_bf16) two lanes of a column are adjacent:
+ *
+ *   int8       [k / 8][panel][8], then [panel][4] for an odd number of lanes
+ *   bfloat16   [k / 4][panel][4], then [panel][2]
+ *
+ * The matrix multiplication instructions of Arm read 8 bytes of a column. Sizes are the same for
+ * both layouts. Columns past n are zero.
  */
 #ifndef GSV_CPU_ISA_H
 #define GSV_CPU_ISA_H
 
-#include <gpuserve/sys/backend.h>
+#include "kernels/kernels.h"
+
 #include <stdbool.h>
 
 /* A multiple of every panel width, so that sizes are the same for all instruction sets. */
@@ -92,13 +100,14 @@ struct gsv_round_bf16 {
     int32_t k;
 };
 
-/* One step of an LSTM for one sequence. */
+/* One step of an LSTM or a GRU for one sequence. */
 struct gsv_lstm_gates {
-    const float *sums; /* [4, n]: recurrent products */
-    const float *add;  /* [4, n]: input products with the bias */
-    float *c;          /* [n], in and out */
-    float *h;          /* [n] */
+    const float *sums; /* [gates, n]: recurrent products */
+    const float *add;  /* [gates, n]: input products with the bias */
+    float *c;          /* [n], in and out; GRU: written by gru_reset */
+    float *h;          /* [n]; GRU: in and out */
     float *out;        /* [n]: copy of h */
+    bool reset_before; /* gru_gates: the last block of `sums` is a product of c */
     int32_t n;
 };
 
@@ -116,6 +125,8 @@ struct gsv_cpu_isa {
     int32_t panel;     /* columns of a panel */
     int32_t tile_rows; /* maximum rows of a tile */
     bool adds_quads;   /* int8 weights that fit s8_quads.h multiply faster */
+    bool pairs_s8;     /* int8 panels hold pairs of lanes */
+    bool pairs_bf16;   /* bfloat16 panels do */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
@@ -137,13 +148,43 @@ struct gsv_cpu_isa {
     /* In place. */
     void (*chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
     void (*lstm_gates)(const struct gsv_lstm_gates *gates);
+    void (*gru_gates)(const struct gsv_lstm_gates *gates);
+    void (*gru_reset)(const struct gsv_lstm_gates *gates); /* c = s(r) * h */
+    void (*max_sim)(const struct gsv_max_sim *op, float *best);
 };
 
 /* Floats of scratch per thread, enough for either attention function. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows);
 
+/* A panel of packed weights of one dtype. */
+struct gsv_panel_layout {
+    size_t columns;
+    size_t lanes; /* of a column */
+    bool paired;  /* two lanes of a column are adjacent */
+};
+
+static inline struct gsv_panel_layout gsv_panel_layout(const struct gsv_cpu_isa *isa,
+                                                       uint32_t dtype, size_t lanes)
+{
+    return (struct gsv_panel_layout){
+        .columns = (size_t)isa->panel,
+        .lanes = lanes,
+        .paired = (dtype == GPUSERVE_DTYPE_INT8 && isa->pairs_s8) ||
+                  (dtype == GPUSERVE_DTYPE_BFLOAT16 && isa->pairs_bf16),
+    };
+}
+
+/* Offset, in lanes, of one lane of a column within its panel. */
+static inline size_t gsv_lane_at(const struct gsv_panel_layout *panel, size_t lane, size_t column)
+{
+    if (panel->paired && lane < panel->lanes / 2 * 2)
+        return lane / 2 * 2 * panel->columns + 2 * column + lane % 2;
+    return lane * panel->columns + column;
+}
+
 /* Returns the best table for this processor. The environment variable GPUSERVE_MAX_ISA limits it to
- * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx. */
+ * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx; on aarch64 of
+ * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 
 #endif

@@ -23,6 +23,11 @@
 #define GSV_ADDS_QUADS 0
 #endif
 
+/* Instructions that multiply two rows by two columns: see gemm/tile_mmla.h. */
+#if defined(GSV_NEON) && defined(__ARM_FEATURE_MATMUL_INT8)
+#define GSV_HAS_MMLA 1
+#endif
+
 /* c[r][0..panel) = sum over i of a[r][i] * b[i][0..panel) for each row r of the tile. Meanwhile the
  * tile prefetches ahead + i * ahead_step; prefetching past the end is harmless. */
 typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
@@ -33,12 +38,16 @@ extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
-#if defined(__AVX512BF16__) || defined(GSV_HAS_TILES)
+#if defined(__AVX512BF16__) || defined(GSV_HAS_TILES) || \
+    (defined(GSV_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
 #define GSV_HAS_BF16 1
 void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
+#if !defined(GSV_HAS_TILES) || defined(__AVX512F__) /* its tiles are as wide as a vector */
+#define GSV_HAS_BF16_ATTENTION 1
 void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
                                      int32_t head, float *scratch);
+#endif
 #endif
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
 void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
@@ -54,6 +63,9 @@ void GSV_VARIANT(gsv_route)(const struct gpuserve_op_route *op, int32_t row, int
 void GSV_VARIANT(gsv_add_scaled)(const struct gpuserve_op_add_scaled *op, int32_t row,
                                  int32_t row_end);
 void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
+void GSV_VARIANT(gsv_gru_gates)(const struct gsv_lstm_gates *gates);
+void GSV_VARIANT(gsv_gru_reset)(const struct gsv_lstm_gates *gates);
+void GSV_VARIANT(gsv_max_sim)(const struct gsv_max_sim *op, float *best);
 void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 
 /* Height of the next tile. The `left` rows are split into tiles of nearly equal height, since a low

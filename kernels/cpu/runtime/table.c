@@ -12,13 +12,19 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .panel = GSV_NR,
     .tile_rows = GSV_MR,
     .adds_quads = GSV_ADDS_QUADS,
+#if defined(GSV_HAS_MMLA)
+    .pairs_s8 = true,
+#if defined(GSV_HAS_BF16)
+    .pairs_bf16 = true,
+#endif
+#endif
     .gemm_f32 = GSV_VARIANT(gsv_gemm_f32),
     .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
     .gemm_half = GSV_VARIANT(gsv_gemm_half),
 #if defined(GSV_HAS_BF16)
     .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
     .round_bf16 = GSV_VARIANT(gsv_round_bf16),
-#if GSV_VL == 16
+#if defined(GSV_HAS_BF16_ATTENTION)
     .attention_bf16 = GSV_VARIANT(gsv_attention_bf16),
 #endif
 #endif
@@ -35,4 +41,7 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .add_scaled = GSV_VARIANT(gsv_add_scaled),
     .chain = GSV_VARIANT(gsv_chain),
     .lstm_gates = GSV_VARIANT(gsv_lstm_gates),
+    .gru_gates = GSV_VARIANT(gsv_gru_gates),
+    .gru_reset = GSV_VARIANT(gsv_gru_reset),
+    .max_sim = GSV_VARIANT(gsv_max_sim),
 };

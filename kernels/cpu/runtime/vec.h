@@ -28,7 +28,7 @@
 #define GSV_VL 8
 #define GSV_NV 2
 #define GSV_MR 6
-#elif defined(__aarch64__)
+#elif defined(GSV_NEON) /* aarch64, except for the table `generic` */
 #include <arm_neon.h>
 #define GSV_VL 4
 #define GSV_NV 4
@@ -104,7 +104,7 @@ GSV_INLINE vf vf_fma(vf a, vf b, vf c)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__aarch64__)
+#elif defined(GSV_NEON)
     return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
@@ -116,6 +116,8 @@ GSV_INLINE vf vf_select(vi mask, vf a, vf b)
 {
 #if defined(__AVX512DQ__)
     return (vf)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
+#elif defined(GSV_NEON)
+    return (vf)vbslq_f32((uint32x4_t)mask, (float32x4_t)a, (float32x4_t)b);
 #else
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 #endif

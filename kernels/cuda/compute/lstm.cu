@@ -1,11 +1,14 @@
 /*
- * lstm.cu - backend entries of gpuserve_lstm_run(): packs weights at creation, runs a layer.
+ * lstm.cu - backend entries of gpuserve_lstm_run() and of recurrent models: packs weights at
+ * creation, runs a layer.
  *
  *   steps   per direction and step: gather the input rows next to the hidden states,
- *           one product with both weights, the gates
+ *           one product with both weights, the gates. A GRU with the reset gate before the
+ *           product of the new state has one product more, and runs only in this way
  *   fused   the inputs of all steps as rows of the element type, one product per
  *           direction; then all steps in one kernel, for as many sequences at a time
  *           as its plan has rows
+ *   cudnn   lstm_cudnn.cu
  *
  * The scratch memory is one allocation, divided by make_plan().
  */
@@ -33,6 +36,7 @@ struct gpuserve_lstm_layer shape_of(const struct gpuserve_lstm_source *source)
     layer.input = source->input_size;
     layer.hidden = source->hidden_size;
     layer.directions = source->n_directions;
+    layer.cell = source->cell;
     layer.in_up = up(source->input_size);
     layer.units = up(source->hidden_size);
     return layer;
@@ -57,16 +61,23 @@ void arrange(const struct gpuserve_lstm_layer *layer, const struct gpuserve_lstm
     const size_t hidden = static_cast<size_t>(layer->hidden);
     const size_t input = static_cast<size_t>(layer->input);
 
+    const bool is_gru = layer->cell != GPUSERVE_CELL_LSTM;
+
     for (size_t gate = 0; gate < 4; gate++) {
+        const size_t block = is_gru && gate == 3 ? 2 : gate; /* of the source's weights */
+
         for (size_t unit = 0; unit < hidden; unit++) {
-            const size_t from = gate * hidden + unit;
+            const size_t from = block * hidden + unit;
             const size_t to = gate * layer->units + unit;
 
-            memcpy(weight + to * ld, source->weight_ih[direction] + from * input,
-                   input * sizeof(float));
-            memcpy(weight + to * ld + layer->in_up, source->weight_hh[direction] + from * hidden,
-                   hidden * sizeof(float));
-            bias[to] = source->bias[direction][from];
+            if (!is_gru || gate < 3)
+                memcpy(weight + to * ld, source->weight_ih[direction] + from * input,
+                       input * sizeof(float));
+            if (!is_gru || gate != 2)
+                memcpy(weight + to * ld + layer->in_up,
+                       source->weight_hh[direction] + from * hidden, hidden * sizeof(float));
+            if (gate < 3 || layer->cell != GPUSERVE_CELL_GRU_RESET_BEFORE)
+                bias[to] = source->bias[direction][gate * hidden + unit];
         }
     }
 }
@@ -213,7 +224,7 @@ bool plan_fused(const struct gpuserve_op_lstm *op, struct cuda_lstm_plan *plan)
 bool fuses(const struct gpuserve_device *device, const struct gpuserve_op_lstm *op,
            struct gsv_lstm_plan *division)
 {
-    return device->cooperates &&
+    return device->cooperates && op->layer->cell != GPUSERVE_CELL_GRU_RESET_BEFORE &&
            gsv_lstm_make_plan(op->layer, op->n_sequences, device->n_processors,
                               device->shared_bytes, division);
 }
@@ -236,9 +247,16 @@ gpuserve_status gsv_cuda_op_lstm_bytes(struct gpuserve_device *device, struct gp
     struct cuda_lstm_plan plan;
 
     *size = 0;
+    if (op->variant == GPUSERVE_LSTM_CUDNN)
+        return gsv_cuda_lstm_cudnn_bytes(device, op, size, error);
     if (op->variant != GPUSERVE_LSTM_STEPS) {
         const bool can = fuses(device, op, &division);
 
+        if (!can && op->variant == GPUSERVE_LSTM_FUSED &&
+            op->layer->cell == GPUSERVE_CELL_GRU_RESET_BEFORE)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "variant fused: a GRU with the reset gate before the product of the "
+                            "new state runs step by step");
         if (!can && op->variant == GPUSERVE_LSTM_FUSED)
             return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                             "variant fused: %d units exceed what the %d multiprocessors of %s can "
@@ -308,16 +326,26 @@ char *scratch_at(const struct work *w, size_t offset)
     return static_cast<char *>(w->op->scratch) + offset;
 }
 
-/* C [m, 4 units] = A [m, k] times k columns of one direction's weights. `lt`: use cuBLASLt if
- * available. */
-cudaError_t multiply(const struct work *w, const void *a, int64_t a_ld, int m, int k, int direction,
-                     float *c, int64_t c_ld, bool lt)
+/* A block of one direction's weights. */
+struct weight_part {
+    int direction;
+    int first_gate, gates;
+    int first_column, columns; /* columns: k of the product */
+};
+
+/* C [m, gates * units] = A [m, k] times a part of the weights. `lt`: use cuBLASLt if available. */
+cudaError_t multiply(const struct work *w, const void *a, int64_t a_ld, int m,
+                     const struct weight_part &part, float *c, int64_t c_ld, bool lt)
 {
+    const int k = part.columns;
     const struct gpuserve_lstm_layer *const layer = &w->run.layer;
     const struct gpuserve_device *const device = w->stream->device;
     const bool is_float32 = layer->element == GSV_ELEMENT_F32;
+    const int64_t first = static_cast<int64_t>(part.first_gate) * layer->units * gsv_lstm_ld(layer);
     const void *const b = static_cast<const char *>(layer->weight) +
-                          direction * weight_elements(layer) * gsv_lstm_element_size(layer);
+                          (part.direction * weight_elements(layer) + static_cast<size_t>(first) +
+                           static_cast<size_t>(part.first_column)) *
+                              gsv_lstm_element_size(layer);
     struct gsv_matmul of = {};
     const struct gsv_packed packed = { a, b, a_ld, gsv_lstm_ld(layer), k };
 
@@ -328,7 +356,7 @@ cudaError_t multiply(const struct work *w, const void *a, int64_t a_ld, int m, i
     of.b_stride = gsv_lstm_ld(layer);
     of.c_stride = c_ld;
     of.m = m;
-    of.n = 4 * layer->units;
+    of.n = part.gates * layer->units;
     of.k = k;
     of.transpose_b = true;
     of.alpha = 1.f;
@@ -342,6 +370,22 @@ cudaError_t multiply(const struct work *w, const void *a, int64_t a_ld, int m, i
 
 /* --- steps --- */
 
+/* The product of s(r) * h for the new state of a GRU, in place of that of h. */
+cudaError_t multiply_reset(const struct work *w, const struct gsv_lstm_by_steps *by,
+                           const char *rows, int direction, int active)
+{
+    const struct gpuserve_lstm_layer *const layer = &w->run.layer;
+    const int64_t ld = gsv_lstm_ld(layer);
+    const struct weight_part part = { direction, 3, 1, layer->in_up, layer->units };
+    const cudaError_t code = gsv_cuda_lstm_reset(&w->run, by, direction, active, w->stream->queue);
+
+    return code == cudaSuccess
+               ? multiply(w, rows + layer->in_up * gsv_lstm_element_size(layer), ld, active, part,
+                          by->sums + 3 * static_cast<int64_t>(layer->units),
+                          4 * static_cast<int64_t>(layer->units), false)
+               : code;
+}
+
 cudaError_t run_step(const struct work *w, const struct gsv_lstm_by_steps *by, int direction,
                      int step, int active)
 {
@@ -351,9 +395,13 @@ cudaError_t run_step(const struct work *w, const struct gsv_lstm_by_steps *by, i
                              direction * ld * w->run.n_sequences * gsv_lstm_element_size(layer);
     cudaError_t code = gsv_cuda_lstm_gather(&w->run, by, direction, step, active, w->stream->queue);
 
+    const struct weight_part all = { direction, 0, 4, 0, static_cast<int>(ld) };
+
     if (code == cudaSuccess)
-        code = multiply(w, rows, ld, active, static_cast<int>(ld), direction, by->sums,
-                        4 * static_cast<int64_t>(layer->units), false);
+        code = multiply(w, rows, ld, active, all, by->sums, 4 * static_cast<int64_t>(layer->units),
+                        false);
+    if (code == cudaSuccess && layer->cell == GPUSERVE_CELL_GRU_RESET_BEFORE)
+        code = multiply_reset(w, by, rows, direction, active);
     return code == cudaSuccess
                ? gsv_cuda_lstm_gates(&w->run, by, direction, step, active, w->stream->queue)
                : code;
@@ -404,10 +452,12 @@ cudaError_t multiply_inputs(const struct work *w, float *add)
         in = repack.to;
         code = gsv_cuda_repack(&repack, layer->element, w->stream->queue);
     }
-    for (int d = 0; code == cudaSuccess && d < layer->directions; d++)
-        code = multiply(w, in, packs ? layer->in_up : layer->input, w->run.n_rows,
-                        packs ? layer->in_up : layer->input, d,
+    for (int d = 0; code == cudaSuccess && d < layer->directions; d++) {
+        const struct weight_part inputs = { d, 0, 4, 0, packs ? layer->in_up : layer->input };
+
+        code = multiply(w, in, inputs.columns, w->run.n_rows, inputs,
                         add + 4 * static_cast<int64_t>(layer->units) * d, add_ld, true);
+    }
     return code;
 }
 
@@ -442,6 +492,18 @@ cudaError_t run_fused(const struct work *w)
     return code;
 }
 
+cudaError_t run_variant(const struct work *w, struct gsv_lstm_cudnn_run *kept)
+{
+    switch (w->op->variant) {
+    case GPUSERVE_LSTM_STEPS:
+        return run_steps(w);
+    case GPUSERVE_LSTM_CUDNN:
+        return gsv_cuda_lstm_cudnn(w->stream, w->op, &w->run, kept);
+    default:
+        return run_fused(w);
+    }
+}
+
 } /* namespace */
 
 gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
@@ -449,17 +511,21 @@ gpuserve_status gsv_cuda_op_lstm(struct gpuserve_stream *stream, struct gpuserve
 {
     struct work work = { stream, op, run_of(op), {} };
     struct gsv_timer timer = {};
+    struct gsv_lstm_cudnn_run kept = { NULL, "the launch of lstm" };
     gpuserve_status status = gsv_cuda_stream_begin(stream, error);
 
     if (status != GPUSERVE_OK)
         return status;
-    (void)make_plan(stream->device, op, &work.plan); /* checked by lstm_bytes */
-    if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK &&
-        gsv_cuda_note(stream,
-                      op->variant == GPUSERVE_LSTM_STEPS ? run_steps(&work) : run_fused(&work),
-                      "the launch of lstm") == GPUSERVE_OK)
-        gsv_cuda_timer_stop(&timer, stream);
+    if (op->variant != GPUSERVE_LSTM_CUDNN)
+        (void)make_plan(stream->device, op, &work.plan); /* checked by lstm_bytes */
+    if (gsv_cuda_timer_start(&timer, stream) == GPUSERVE_OK) {
+        const cudaError_t code = run_variant(&work, &kept);
+
+        if (gsv_cuda_note(stream, code, kept.failed) == GPUSERVE_OK)
+            gsv_cuda_timer_stop(&timer, stream);
+    }
     status = gsv_cuda_stream_finish(stream, error);
+    free(kept.index);
     op->seconds = gsv_cuda_timer_end(&timer, stream);
     return status;
 }

@@ -1,13 +1,18 @@
 /*
- * lstm.cuh - one layer of an LSTM: the parts that lstm.cu runs.
+ * lstm.cuh - one layer of an LSTM or a GRU: the parts that lstm.cu runs.
  *
  *   lstm_steps.cu   one product and one gate kernel per step: the baseline
  *   lstm_fused.cu   all steps in one kernel
+ *   lstm_cudnn.cu   cuDNN
  *   lstm_plan.cu    division of a layer among the blocks of that kernel
  *
  * `units` is hidden_size rounded up to a multiple of 32, and `in_up` the input width likewise.
  * Weight rows are [gate][unit], input columns first, then recurrent columns. Padding is zero, so
  * that padded units stay zero.
+ *
+ * A GRU has four blocks of rows too: reset, update, and the new state in two. The third block has
+ * zeros in the recurrent columns, the fourth in the input columns; the kernel adds the fourth sum,
+ * times the reset gate, to the third. The memory of an LSTM's cells holds h in float32.
  */
 #ifndef GSV_CUDA_LSTM_CUH
 #define GSV_CUDA_LSTM_CUH
@@ -32,6 +37,7 @@ struct gpuserve_lstm_layer {
     int32_t units;
     const void *weight; /* [directions][4][units][in_up + units] */
     const float *bias;  /* [directions][4][units] */
+    uint32_t cell;      /* gpuserve_cell */
 };
 
 /* Row stride of the weights, in elements. */
@@ -108,6 +114,9 @@ struct gsv_lstm_by_steps {
 cudaError_t gsv_cuda_lstm_gather(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
                                  int32_t direction, int32_t step, int32_t active,
                                  cudaStream_t stream);
+/* GRU_RESET_BEFORE: h in the rows becomes s(r) * h. */
+cudaError_t gsv_cuda_lstm_reset(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
+                                int32_t direction, int32_t active, cudaStream_t stream);
 cudaError_t gsv_cuda_lstm_gates(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
                                 int32_t direction, int32_t step, int32_t active,
                                 cudaStream_t stream);
@@ -124,16 +133,40 @@ cudaError_t gsv_cuda_lstm_fused(const struct gsv_lstm_run *run, const struct gsv
                                 cudaStream_t stream);
 cudaError_t gsv_cuda_lstm_fused_prepare(size_t shared_bytes); /* once for each device */
 
-/* The LSTM cell: from the sums of four gates to the states of a unit, in float32. */
+/* Host data of a cuDNN run that must stay valid until the stream has finished. */
+struct gsv_lstm_cudnn_run {
+    int32_t *index;     /* owned: free() */
+    const char *failed; /* the call that failed */
+};
+/* CUDNN: the scratch memory of a run; opens the library at the first call. */
+gpuserve_status gsv_cuda_lstm_cudnn_bytes(struct gpuserve_device *device,
+                                          const struct gpuserve_op_lstm *op, size_t *size,
+                                          gpuserve_error *error);
+cudaError_t gsv_cuda_lstm_cudnn(struct gpuserve_stream *stream, const struct gpuserve_op_lstm *op,
+                                const struct gsv_lstm_run *run, struct gsv_lstm_cudnn_run *kept);
+
+/* The cells: from the sums of four gates to the states of a unit, in float32. */
 
 __device__ __forceinline__ float gsv_lstm_sigmoid(float x)
 {
     return 1.f / (1.f + expf(-x));
 }
 
-/* x, y, z, w: input, forget, cell and output gate. Updates the cell *c and returns h. */
-__device__ __forceinline__ float gsv_lstm_unit(const float4 &sums, float *c)
+/* x, y, z, w: reset and update gate, the new state of the input and of h. Updates *h. */
+__device__ __forceinline__ float gsv_gru_unit(uint32_t cell, const float4 &sums, float *h)
 {
+    const float reset = cell == GPUSERVE_CELL_GRU ? gsv_lstm_sigmoid(sums.x) : 1.f;
+    const float fresh = tanhf(fmaf(reset, sums.w, sums.z));
+
+    *h = fmaf(gsv_lstm_sigmoid(sums.y), *h - fresh, fresh);
+    return *h;
+}
+
+/* x, y, z, w: input, forget, cell and output gate. Updates the cell *c and returns h. */
+__device__ __forceinline__ float gsv_lstm_unit(uint32_t cell, const float4 &sums, float *c)
+{
+    if (cell != GPUSERVE_CELL_LSTM)
+        return gsv_gru_unit(cell, sums, c);
     const float in = gsv_lstm_sigmoid(sums.x);
     const float forget = gsv_lstm_sigmoid(sums.y);
 

@@ -303,7 +303,7 @@ __device__ __forceinline__ void apply_gates(const struct recurrence &r, const st
         add_to(sum, *reinterpret_cast<const float4 *>(p.bias + 4 * unit));
         for (int k = 0; k < r.plan.slices; k++)
             add_to(sum, *reinterpret_cast<const float4 *>(sums + k * slice));
-        const float h = gsv_lstm_unit(sum, &c);
+        const float h = gsv_lstm_unit(r.run.layer.cell, sum, &c);
 
         *cell = c;
         store(r, p, p.sequences[row + of_pass], p.first_unit + unit, step, h, c);
@@ -376,6 +376,7 @@ __device__ __forceinline__ void fill(const struct recurrence &r, const struct pa
         p.sequences[i] =
             r.run.sequences[p.first_state + static_cast<int64_t>(i) * r.plan.row_blocks];
     __syncthreads();
+    const float *const initial = layer.cell == GPUSERVE_CELL_LSTM ? r.run.c_0 : r.run.h_0;
     for (int i = thread; i < p.n_rows * p.n_units; i += n_threads) {
         const int row = i / p.n_units;
         const int unit = i % p.n_units;
@@ -385,7 +386,7 @@ __device__ __forceinline__ void fill(const struct recurrence &r, const struct pa
             p.first_unit + unit;
 
         p.cells[static_cast<int64_t>(row) * r.plan.units + unit] =
-            p.first_unit + unit < layer.hidden && r.run.c_0 ? r.run.c_0[state] : 0.f;
+            p.first_unit + unit < layer.hidden && initial ? initial[state] : 0.f;
     }
     __syncthreads();
 }

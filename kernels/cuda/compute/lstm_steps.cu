@@ -3,6 +3,7 @@
  *
  *   begin    initial states as rows, one thread per unit; finishes sequences of length 0
  *   gather   the step's input rows of the active sequences, in the element type
+ *   reset    h for the second product of a GRU whose reset gate comes before it
  *   gates    one thread per unit: gate sums to cell, output, and h for the next product
  *
  *   Needs:  nothing.
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t state =
         (static_cast<int64_t>(direction) * run.n_sequences + s.number) * hidden + unit;
     const float h = unit < hidden && run.h_0 ? run.h_0[state] : 0.f;
-    const float c = unit < hidden && run.c_0 ? run.c_0[state] : 0.f;
+    const bool has_cell = run.layer.cell == GPUSERVE_CELL_LSTM;
+    const float c = !has_cell ? h : unit < hidden && run.c_0 ? run.c_0[state] : 0.f;
 
     static_cast<T *>(to.h)[direction * to.h_direction + at % run.n_sequences * to.h_ld + unit] =
         gsv_from_float<T>(h);
@@ -83,6 +85,26 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
+    lstm_reset(const struct gsv_lstm_run run, const struct gsv_lstm_by_steps by, int direction,
+               int active)
+{
+    const int units = run.layer.units;
+    const int64_t i = element_number(active, units);
+
+    if (i < 0)
+        return;
+    const int64_t at = i / units;
+    const int unit = static_cast<int>(i % units);
+    const int64_t row = static_cast<int64_t>(direction) * run.n_sequences + at;
+    const int64_t ld = static_cast<int64_t>(run.layer.in_up) + units;
+    const float sum = by.sums[at * 4 * units + unit] + run.layer.bias[direction * 4 * units + unit];
+
+    static_cast<T *>(by.rows)[row * ld + run.layer.in_up + unit] =
+        gsv_from_float<T>(gsv_lstm_sigmoid(sum) * by.cells[row * units + unit]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
     lstm_gates(const struct gsv_lstm_run run, const struct gsv_lstm_by_steps by, int direction,
                int step, int active)
 {
@@ -102,7 +124,8 @@ __global__ void __launch_bounds__(THREADS)
     float *const cell =
         by.cells + (static_cast<int64_t>(direction) * run.n_sequences + at) * units + unit;
     float c = *cell;
-    const float h = gsv_lstm_unit(make_float4(sums[0] + bias[0], sums[units] + bias[units],
+    const float h = gsv_lstm_unit(run.layer.cell,
+                                  make_float4(sums[0] + bias[0], sums[units] + bias[units],
                                               sums[2 * units] + bias[2 * units],
                                               sums[3 * units] + bias[3 * units]),
                                   &c);
@@ -153,6 +176,15 @@ cudaError_t gsv_cuda_lstm_gather(const struct gsv_lstm_run *run, const struct gs
     return in_type_of(run, [&](auto zero) {
         return GSV_LAUNCH(lstm_gather<decltype(zero)>, blocks_for(active, run->layer.in_up),
                           THREADS, 0, stream, *run, *by, direction, step, active);
+    });
+}
+
+cudaError_t gsv_cuda_lstm_reset(const struct gsv_lstm_run *run, const struct gsv_lstm_by_steps *by,
+                                int32_t direction, int32_t active, cudaStream_t stream)
+{
+    return in_type_of(run, [&](auto zero) {
+        return GSV_LAUNCH(lstm_reset<decltype(zero)>, blocks_for(active, run->layer.units), THREADS,
+                          0, stream, *run, *by, direction, active);
     });
 }
 

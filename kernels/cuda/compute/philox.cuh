@@ -6,8 +6,8 @@
  *   Needs:  outputs aligned to 16 bytes.
  *   Oracle: lib/base/philox.h on the host, whose outputs are those of cuRAND's default order.
  *
- * A header, because the backend loads weights from the host and has no caller of it; the emulator's
- * test proves that a device computes the same bits.
+ * A header, so that the emulator's test launches the kernel with any sizes; random.cu is its
+ * caller.
  */
 #ifndef GSV_CUDA_PHILOX_CUH
 #define GSV_CUDA_PHILOX_CUH

@@ -150,6 +150,7 @@ struct gpuserve_device {
     bool cooperates;     /* supports cooperative launches */
     char name[128];
     struct gsv_lt *lt;         /* cuBLASLt, or NULL if unavailable */
+    struct gsv_cudnn *cudnn;   /* or NULL; opened by lstm_cudnn.cu */
     struct gsv_chains *chains; /* kernels compiled at run time */
     int64_t timeout_ms;        /* a batch that takes longer counts as a hung device */
 };
@@ -276,7 +277,9 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
 
-/* Compute entries of the table: matmul.cu, chain.cu, lstm.cu. */
+/* Compute entries of the table: matmul.cu, chain.cu, lstm.cu, random.cu. */
+gpuserve_status gsv_cuda_op_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
+                                   gpuserve_error *error);
 gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                                   gpuserve_error *error);
 gpuserve_status gsv_cuda_op_matmul_bytes(struct gpuserve_device *device,

@@ -8,7 +8,7 @@
 #include "kernels/cuda/runtime/types.cuh"
 
 extern "C" {
-#include "lib/base/host.h"
+#include "lib/base/host/host.h"
 }
 
 #include <stdlib.h>

@@ -31,6 +31,9 @@ static const struct errors_row rows[GSV_N_PROBLEMS] = {
     [GSV_P_NO_MODEL]     = { 404, 0, 0, INVALID, "model_not_found", "NotFound" },
     [GSV_P_METHOD]       = { 405, 0, 0, INVALID, "method_not_allowed", "Validation" },
     [GSV_P_CONFLICT]     = { 409, 0, 0, INVALID, "vector_space_differs", "Validation" },
+    [GSV_P_NO_OBJECT]    = { 404, 0, 0, INVALID, NULL, "NotFound" },
+    [GSV_P_STATE]        = { 409, 0, 0, INVALID, "conflict", "Validation" },
+    [GSV_P_STORAGE]      = { 413, 0, 0, INVALID, "storage_limit_exceeded", "Validation" },
     [GSV_P_UNSUPPORTED]  = { 400, 422, 501, INVALID, "unsupported", "Validation" },
     [GSV_P_MEDIA]        = { 415, 0, 0, INVALID, "unsupported_media_type", "Validation" },
     [GSV_P_OVERLOADED]   = { 429, 0, 503, "rate_limit_error", "rate_limit_exceeded", "Overloaded" },
@@ -55,7 +58,7 @@ unsigned gsv_problem_status(enum gsv_problem kind, enum gsv_dialect dialect)
 
 bool gsv_problem_stays(enum gsv_problem kind)
 {
-    return kind == GSV_P_CONFLICT || kind == GSV_P_UNSUPPORTED;
+    return kind == GSV_P_CONFLICT || kind == GSV_P_STATE || kind == GSV_P_UNSUPPORTED;
 }
 
 static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *complaint)

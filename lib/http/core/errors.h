@@ -32,6 +32,9 @@ enum gsv_problem {
     GSV_P_NO_MODEL,     /* unknown model */
     GSV_P_METHOD,       /* method not allowed */
     GSV_P_CONFLICT,     /* another vector space */
+    GSV_P_NO_OBJECT,    /* unknown file or batch */
+    GSV_P_STATE,        /* not in this state of the file or batch */
+    GSV_P_STORAGE,      /* the directory of batches is full */
     GSV_P_UNSUPPORTED,  /* the model does not support it */
     GSV_P_MEDIA,        /* unknown content encoding or type */
     GSV_P_OVERLOADED,   /* the queue is full */

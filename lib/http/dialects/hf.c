@@ -5,6 +5,7 @@
  *   inputs {source_sentence, sentences}       sentence similarity
  *   parameters.candidate_labels               zero-shot classification
  *   other inputs, to a token classifier       token classification, as [{entity_group,...}]
+ *   other inputs, to a GLiNER model           the same, of the labels in parameters.labels
  *   other inputs, to a classifier             text classification, as [[{label,score}]]
  *   other inputs, to an embedder              feature extraction, as [[f]]
  *
@@ -105,6 +106,8 @@ static void any_task(struct gsv_exchange *exchange)
         gsv_similarity(exchange);
     else if (json_object_get(parameters, "candidate_labels"))
         gsv_zero_shot(exchange);
+    else if (exchange->served->finds_entities)
+        gsv_label_entities(exchange);
     else if (exchange->served->n_token_labels > 0)
         gsv_entities(exchange);
     else if (exchange->served->n_labels > 0)

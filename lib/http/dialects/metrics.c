@@ -3,6 +3,7 @@
  * gpuserve_context_metrics(), which the library writes for programs without this server.
  */
 #include "lib/base/prometheus.h"
+#include "lib/http/batch/batch.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
 
@@ -17,6 +18,23 @@ static void put_tls(struct gsv_exchange *exchange)
     gsv_page_number(&exchange->reply, "gpuserve_http_tls_certificate_end_seconds", "gauge",
                     "Expiry of the TLS certificate, in seconds since the epoch.",
                     (unsigned long long)atomic_load(&tls->not_after));
+}
+
+static void put_batches(struct gsv_buffer *to, struct gsv_batch_jobs *batches)
+{
+    const struct gsv_page_row rows[] = {
+        { "gpuserve_http_batch_lines_total", "counter", "Lines of batches that were computed.",
+          atomic_load(&batches->n_done) },
+        { "gpuserve_http_batch_failed_lines_total", "counter",
+          "Lines of batches that were refused or failed.", atomic_load(&batches->n_errors) },
+        { "gpuserve_http_batch_retries_total", "counter",
+          "Lines of batches that found the queue full and were tried again.",
+          atomic_load(&batches->n_retries) },
+        { "gpuserve_http_batch_disk_bytes", "gauge", "Bytes of the files in --batch-dir.",
+          atomic_load(&batches->store.n_bytes) },
+    };
+
+    gsv_page_numbers(to, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 static void put_server(struct gsv_exchange *exchange)
@@ -54,12 +72,17 @@ static void put_server(struct gsv_exchange *exchange)
         to, "gpuserve_http_model_loads_cancelled_total", "counter",
         "Loads and unloads cancelled before they started: no client waited, or the server stopped.",
         atomic_load(&server->loads.n_cancelled));
+    gsv_page_number(to, "gpuserve_http_idle_suspends_total", "counter",
+                    "Models suspended after the time of `keep_alive`.",
+                    atomic_load(&server->idle_models.n_suspended));
     gsv_page_number(to, "gpuserve_http_access_log_lost_total", "counter",
                     "Access log lines that could not be written.",
                     atomic_load(&server->access_log.n_lost));
     gsv_page_number(to, "gpuserve_http_ready", "gauge",
                     "1 if the server is ready for requests, otherwise 0.",
                     gsv_http_ready(server, NULL));
+    if (server->batches)
+        put_batches(to, server->batches);
     put_tls(exchange);
 }
 

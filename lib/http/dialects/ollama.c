@@ -4,8 +4,10 @@
  * /api/generate and /api/chat are refused as Ollama refuses them of an embedding model.
  *
  * A model name may end in ":latest", which is ignored. Of `options` only num_ctx affects an
- * embedding, as in Ollama; `keep_alive` has no effect.
+ * embedding, as in Ollama. `keep_alive` suspends the model when it is idle for that time, if
+ * clients may control models (--model-control); the next request resumes it.
  */
+#include "lib/http/core/duration.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
@@ -13,6 +15,10 @@
 #include "lib/http/inference/inference_call.h"
 
 #include <string.h>
+#include <time.h>
+
+/* A longer time is "never". */
+static const double max_keep_s = 1e9;
 
 /* Holds the model that field `key` names, or the default one. */
 static bool take_model_of(struct gsv_exchange *exchange, const char *key)
@@ -31,6 +37,39 @@ static bool take_model_of(struct gsv_exchange *exchange, const char *key)
 static bool take_model(struct gsv_exchange *exchange)
 {
     return take_model_of(exchange, "model") && gsv_require_embedder(exchange);
+}
+
+/* A number of seconds, or a duration such as "5m"; negative: never. */
+static bool read_keep_alive(struct gsv_exchange *exchange, int64_t *ms, bool *is_given)
+{
+    const json_t *value = json_object_get(exchange->json, "keep_alive");
+    const double seconds = json_number_value(value);
+
+    *is_given = value && !json_is_null(value);
+    if (!*is_given)
+        return true;
+    if (json_is_string(value) && gsv_duration_read(json_string_value(value), ms))
+        return true;
+    if (!json_is_number(value))
+        return gsv_refuse(exchange, GSV_P_INVALID, "keep_alive",
+                          "`keep_alive` is neither a number of seconds nor a duration such as "
+                          "\"5m\"");
+    if (!(seconds < max_keep_s))
+        *ms = -1;
+    else
+        *ms = seconds < 0 ? -1 : (int64_t)(seconds * 1000);
+    return true;
+}
+
+/* After the job has begun, so that the model is not suspended before it. */
+static void keep_alive(struct gsv_exchange *exchange, int64_t ms, bool is_given)
+{
+    struct gpuserve_http *server = exchange->server;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (is_given && server->options.model_control &&
+        gsv_idle_keep(&server->idle_models, exchange->served, ms, &error) != GPUSERVE_OK)
+        gsv_http_log(server, GPUSERVE_LOG_WARNING, "%s", error.message);
 }
 
 static void write_embeddings(struct gsv_exchange *exchange)
@@ -67,9 +106,13 @@ static void start(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_i
                   gsv_handler finish)
 {
     struct gsv_cut cut;
+    bool is_given;
+    int64_t ms = 0;
 
-    if (read_cut(exchange, &cut) && gsv_inputs_cut(exchange, inputs, job, &cut))
-        gsv_call_start(exchange, job, inputs, finish);
+    if (read_keep_alive(exchange, &ms, &is_given) && read_cut(exchange, &cut) &&
+        gsv_inputs_cut(exchange, inputs, job, &cut) &&
+        gsv_call_start(exchange, job, inputs, finish))
+        keep_alive(exchange, ms, is_given);
 }
 
 static void embed(struct gsv_exchange *exchange)
@@ -107,6 +150,8 @@ static void embed_one(struct gsv_exchange *exchange)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     const json_t *prompt = json_object_get(exchange->json, "prompt");
     struct gsv_inputs inputs;
+    bool is_given;
+    int64_t ms = 0;
 
     if (!take_model(exchange))
         return;
@@ -114,7 +159,10 @@ static void embed_one(struct gsv_exchange *exchange)
         gsv_refuse(exchange, GSV_P_INVALID, "prompt", "`prompt` is not a string");
         return;
     }
-    if (json_string_length(prompt) == 0) { /* as in Ollama */
+    if (json_string_length(prompt) == 0) { /* as in Ollama, where it unloads a model */
+        if (!read_keep_alive(exchange, &ms, &is_given))
+            return;
+        keep_alive(exchange, ms, is_given);
         gsv_buffer_text(&exchange->reply, "{\"embedding\":[]}");
         gsv_reply_json(exchange);
         return;
@@ -182,7 +230,22 @@ static void show(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* The models in memory. `expires_at` is far away: a model stays until it is unloaded. */
+/* When the model is suspended if no job comes; far away if it stays until it is unloaded. */
+static void put_expiry(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    const int64_t keep_ms = atomic_load(&served->keep_ms);
+    const uint64_t used = atomic_load(&served->used_ns), now = gsv_http_now(); /* in this order */
+    time_t at = time(NULL) + (time_t)(keep_ms / 1000) - (time_t)((now - used) / 1000000000u);
+    struct tm utc;
+    char text[32];
+
+    if (keep_ms < 0 || !gmtime_r(&at, &utc) ||
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+        memcpy(text, "9999-12-31T23:59:59Z", 21);
+    gsv_buffer_format(to, ",\"expires_at\":\"%s\"}", text);
+}
+
+/* The models in memory. */
 static void running(struct gsv_exchange *exchange)
 {
     struct gsv_models *models = &exchange->server->models;
@@ -193,8 +256,10 @@ static void running(struct gsv_exchange *exchange)
     for (size_t i = 0; i < models->n; i++) {
         struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
 
-        if (!served)
+        if (!served || atomic_load(&served->is_suspended)) {
+            gsv_served_release(served);
             continue;
+        }
         gsv_buffer_format(to, "%s{\"name\":", comma);
         gsv_put_text(to, models->entries[i].name);
         gsv_buffer_text(to, ",\"model\":");
@@ -203,7 +268,7 @@ static void running(struct gsv_exchange *exchange)
         gsv_put_text(to, served->space);
         gsv_buffer_text(to, ",");
         put_details(to, served);
-        gsv_buffer_text(to, ",\"expires_at\":\"9999-12-31T23:59:59Z\"}");
+        put_expiry(to, served);
         gsv_served_release(served);
         comma = ",";
     }

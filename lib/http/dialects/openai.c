@@ -11,8 +11,14 @@
  *   input_type, task, prompt_name                  one of the model's prompts
  *   output_dimension, normalize, normalized        the form of the vector
  *   embedding_type, output_dtype, embed_dtype      its element type: float16, int8, binary ...
+ *   outputs                                        own field: several outputs of one pass
+ *   late_chunking                                  Jina: the inputs are chunks of one text
+ *
+ * `chunking` is gpuserve's own: windows or late chunking of texts over the token limit.
  */
 #include "lib/http/inference/compact.h"
+#include "lib/http/inference/long_texts.h"
+#include "lib/http/inference/output_set.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/inference/rerank.h"
@@ -24,6 +30,8 @@
 
 struct embeddings {
     struct gsv_compact compact;
+    struct gsv_output_set outputs;
+    struct gsv_long long_texts;
     uint32_t precision;
     bool base64;
 };
@@ -33,12 +41,17 @@ static void write_embeddings(struct gsv_exchange *exchange)
     const struct embeddings *wanted = exchange->state;
     const struct gsv_call *work = &exchange->work;
     struct gsv_buffer *to = &exchange->reply;
+    size_t n_chunks = 0;
 
     gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < work->job.n_items; i++) {
-        gsv_buffer_format(
-            to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
-        gsv_put_compact(exchange, &wanted->compact, i, wanted->precision, wanted->base64);
+        gsv_buffer_format(to, "%s{\"object\":\"embedding\",\"index\":%zu", i > 0 ? "," : "", i);
+        gsv_put_chunks(exchange, &wanted->long_texts, i, &n_chunks);
+        if (wanted->outputs.has_dense) {
+            gsv_buffer_text(to, ",\"embedding\":");
+            gsv_put_compact(exchange, &wanted->compact, i, wanted->precision, wanted->base64);
+        }
+        gsv_put_output_set(exchange, &wanted->outputs, i, wanted->base64);
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "],\"model\":");
@@ -61,7 +74,6 @@ static bool is_given(const json_t *object, const char *key)
 static bool check_form(struct gsv_exchange *exchange)
 {
     static const struct gsv_unoffered unoffered[] = {
-        { "late_chunking", "the server embeds each text separately" },
         { "messages", "the server embeds only `input`" },
         { "instruction", "use `prompt_name` with one of the model's prompts" },
         { "truncation_side", "use `truncation_direction`" },
@@ -225,11 +237,41 @@ static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
     return true;
 }
 
+/* Long texts have the dense output alone. */
+static bool check_long(struct gsv_exchange *exchange, const struct embeddings *wanted)
+{
+    return !wanted->outputs.is_given || !wanted->long_texts.is_asked ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "outputs",
+                      "`outputs` is not supported with `chunking` or `late_chunking`");
+}
+
+/* The element type is that of the dense output. */
+static bool check_type(struct gsv_exchange *exchange, const struct embeddings *wanted)
+{
+    return wanted->outputs.has_dense || wanted->precision == GPUSERVE_PRECISION_FLOAT32 ||
+           gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                      "`outputs` does not have the dense output, whose element type the request "
+                      "names");
+}
+
 /* Azure's path names the model, which its clients may also send as `model`. */
 static bool take_model(struct gsv_exchange *exchange)
 {
     return exchange->model_name ? gsv_request_model(exchange, exchange->model_name)
                                 : gsv_request_body_model(exchange);
+}
+
+/* Texts over the token limit, which are not cut. */
+static void start_long(struct gsv_exchange *exchange, struct embeddings *wanted,
+                       const gpuserve_job *job, const struct gsv_inputs *inputs,
+                       const struct gsv_cut *cut)
+{
+    if (cut->limit > 0)
+        gsv_refuse(exchange, GSV_P_INVALID, cut->name,
+                   "`%s` cuts texts, which `chunking` and `late_chunking` keep whole", cut->name);
+    else
+        gsv_long_start(exchange, &wanted->long_texts, &wanted->compact, job, inputs,
+                       write_embeddings);
 }
 
 static void embeddings(struct gsv_exchange *exchange)
@@ -241,16 +283,21 @@ static void embeddings(struct gsv_exchange *exchange)
     struct gsv_cut cut;
 
     exchange->state = wanted;
-    job.task = GPUSERVE_TASK_EMBED;
     if (!wanted || !take_model(exchange) || !check_form(exchange) ||
-        !read_encoding(exchange, wanted) || !gsv_require_embedder(exchange) ||
+        !read_encoding(exchange, wanted) ||
+        !gsv_output_set_read(exchange, &wanted->outputs, &job) || !check_type(exchange, wanted) ||
         !read_cut(exchange, &job, &cut) || !gsv_option_prompt(exchange, body, &job) ||
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
-        !read_vector(exchange, &job) ||
-        !gsv_inputs_read(exchange, json_object_get(body, "input"), "input", 0, &job, &inputs) ||
-        !gsv_inputs_cut(exchange, &inputs, &job, &cut))
+        !read_vector(exchange, &job) || !gsv_output_set_form(exchange, &wanted->outputs, &job) ||
+        !gsv_long_read(exchange, body, &wanted->long_texts) || !check_long(exchange, wanted) ||
+        !gsv_inputs_read(exchange, json_object_get(body, "input"), "input",
+                         wanted->long_texts.is_asked ? GSV_INPUTS_NO_IDS : 0, &job, &inputs))
         return;
-    gsv_compact_start(exchange, &wanted->compact, &job, &inputs, write_embeddings);
+    if (wanted->long_texts.is_asked)
+        start_long(exchange, wanted, &job, &inputs, &cut);
+    else if (gsv_inputs_cut(exchange, &inputs, &job, &cut) &&
+             gsv_output_set_count(exchange, &wanted->outputs, &job, &inputs))
+        gsv_compact_start(exchange, &wanted->compact, &job, &inputs, write_embeddings);
 }
 
 /* -------------------------------------------------------------------------------------- models */

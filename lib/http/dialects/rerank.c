@@ -10,6 +10,8 @@
  * embedder. The header x-gpuserve-rerank-method names the method. `raw_scores` (TEI) gives the
  * logit or the cosine.
  *
+ * A request with Voyage's fields (`top_k`, `truncation`) gets the results as `data` too.
+ *
  * `max_tokens_per_doc` (Cohere v2) truncates documents; `top_k` (Voyage) equals `top_n`. A document
  * is one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
  * rejected.
@@ -28,7 +30,7 @@ struct rerank_ranking {
     struct gsv_rerank rerank;
     struct gsv_inputs documents; /* unmodified; those of `rerank` may be truncated */
     struct gsv_cut cut;
-    bool return_texts;
+    bool return_texts, is_voyage;
     size_t top_n;
 };
 
@@ -95,11 +97,33 @@ static void rerank_tei(struct gsv_exchange *exchange, struct rerank_ranking *ran
 
 /* ---------------------------------------------------------------------- Cohere, Jina and others */
 
+/* Writes the ranked documents; Voyage's form of a document is its text alone. */
+static void put_results(struct gsv_exchange *exchange, const struct rerank_ranking *ranking,
+                        bool is_plain)
+{
+    const struct gsv_inputs *texts = &ranking->documents;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n_told(ranking); i++) {
+        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
+
+        gsv_buffer_format(to, "%s{\"index\":%zu,\"relevance_score\":", i > 0 ? "," : "",
+                          one->index);
+        gsv_put_float(to, one->score);
+        if (ranking->return_texts) {
+            gsv_buffer_text(to, is_plain ? ",\"document\":" : ",\"document\":{\"text\":");
+            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
+            gsv_buffer_text(to, is_plain ? "" : "}");
+        }
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+}
+
 static void write_results(struct gsv_exchange *exchange)
 {
     const struct rerank_ranking *ranking = exchange->state;
-    const struct gsv_inputs *texts = &ranking->documents;
-    const size_t n = n_told(ranking);
     const bool v2 = exchange->path[2] == '2';
     struct gsv_buffer *to = &exchange->reply;
 
@@ -107,22 +131,14 @@ static void write_results(struct gsv_exchange *exchange)
     gsv_put_text(to, exchange->id);
     gsv_buffer_text(to, ",\"model\":");
     gsv_put_text(to, exchange->served->name);
-    gsv_buffer_text(to, ",\"object\":\"list\",\"results\":[");
-    for (size_t i = 0; i < n; i++) {
-        const struct gsv_ranked *one = &ranking->rerank.ranked[i];
-
-        gsv_buffer_format(to, "%s{\"index\":%zu,\"relevance_score\":", i > 0 ? "," : "",
-                          one->index);
-        gsv_put_float(to, one->score);
-        if (ranking->return_texts) {
-            gsv_buffer_text(to, ",\"document\":{\"text\":");
-            gsv_put_bytes(to, texts->texts[one->index], texts->sizes[one->index]);
-            gsv_buffer_text(to, "}");
-        }
-        gsv_buffer_text(to, "}");
+    gsv_buffer_text(to, ",\"object\":\"list\",\"results\":");
+    put_results(exchange, ranking, false);
+    if (ranking->is_voyage) {
+        gsv_buffer_text(to, ",\"data\":");
+        put_results(exchange, ranking, true);
     }
     gsv_buffer_format(to,
-                      "],\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu},\"meta\":{"
+                      ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu},\"meta\":{"
                       "\"api_version\":{\"version\":\"%d\"},\"billed_units\":{\"search_units\":1},"
                       "\"method\":\"%s\"}}",
                       exchange->usage.n_tokens, exchange->usage.n_tokens, v2 ? 2 : 1,
@@ -183,6 +199,9 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
         !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
         !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
         return false;
+    /* Only Voyage has these fields; its clients send them always and read `data`. */
+    ranking->is_voyage =
+        json_object_get(body, "top_k") != NULL || json_object_get(body, "truncation") != NULL;
     ranking->rerank.truncation = cut ? GPUSERVE_TRUNCATE_DEFAULT : GPUSERVE_TRUNCATE_STRICT;
     ranking->cut = (struct gsv_cut){ "max_tokens_per_doc", (size_t)limit };
     return true;

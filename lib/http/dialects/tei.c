@@ -6,6 +6,7 @@
  * answers.
  */
 #include "lib/http/inference/inputs.h"
+#include "lib/http/inference/output_set.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
@@ -21,17 +22,40 @@ static void write_vectors(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* Of each text an object with its outputs. */
+static void write_output_sets(struct gsv_exchange *exchange)
+{
+    const struct gsv_output_set *set = exchange->state;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < exchange->work.job.n_items; i++) {
+        gsv_buffer_format(to, "%s{\"index\":%zu", i > 0 ? "," : "", i);
+        if (set->has_dense) {
+            gsv_buffer_text(to, ",\"embedding\":");
+            gsv_put_floats(to, gsv_call_row(exchange, i), exchange->work.columns);
+        }
+        gsv_put_output_set(exchange, set, i, false);
+        gsv_buffer_text(to, "}");
+    }
+    gsv_buffer_text(to, "]");
+    gsv_reply_json(exchange);
+}
+
 static void embed(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
+    struct gsv_output_set *set = gsv_keep(exchange, 1, sizeof(*set));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (gsv_request_body_model(exchange) && gsv_require_embedder(exchange) &&
+    exchange->state = set;
+    if (set && gsv_request_body_model(exchange) && gsv_output_set_read(exchange, set, &job) &&
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
-        gsv_option_vector(exchange, body, &job) &&
-        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
-        gsv_call_start(exchange, &job, &inputs, write_vectors);
+        gsv_option_vector(exchange, body, &job) && gsv_output_set_form(exchange, set, &job) &&
+        gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) &&
+        gsv_output_set_count(exchange, set, &job, &inputs))
+        gsv_call_start(exchange, &job, &inputs, set->is_given ? write_output_sets : write_vectors);
 }
 
 /* -------------------------------------------------------------------------------- token vectors */

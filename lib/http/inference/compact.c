@@ -109,7 +109,7 @@ static void on_calibrated(struct gsv_exchange *exchange)
     keep_ranges(exchange, ranges, compact->job.normalize);
     compact->ranges = ranges;
     exchange->usage = compact->usage; /* the client does not pay for the calibration */
-    gsv_call_start(exchange, &compact->job, &compact->inputs, compact->finish);
+    compact->start(exchange);
 }
 
 static bool start_calibration(struct gsv_exchange *exchange, struct gsv_compact *compact)
@@ -134,20 +134,36 @@ static bool start_calibration(struct gsv_exchange *exchange, struct gsv_compact 
     return gsv_call_start(exchange, &job, &texts, on_calibrated);
 }
 
-bool gsv_compact_start(struct gsv_exchange *exchange, struct gsv_compact *compact,
-                       const gpuserve_job *job, const struct gsv_inputs *inputs, gsv_handler finish)
+bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *compact,
+                           const gpuserve_job *job, bool (*start)(struct gsv_exchange *exchange))
 {
     const size_t columns = job->dimensions ? job->dimensions : exchange->served->dim;
 
     if (!(compact->precisions & SCALAR))
-        return gsv_call_start(exchange, job, inputs, finish);
+        return start(exchange);
     compact->ranges = find_ranges(exchange, job->normalize, columns);
     if (compact->ranges)
-        return gsv_call_start(exchange, job, inputs, finish);
+        return start(exchange);
+    compact->job = *job;
+    compact->start = start;
+    return start_calibration(exchange, compact);
+}
+
+static bool start_job(struct gsv_exchange *exchange)
+{
+    struct gsv_compact *compact = exchange->compact;
+
+    return gsv_call_start(exchange, &compact->job, &compact->inputs, compact->finish);
+}
+
+bool gsv_compact_start(struct gsv_exchange *exchange, struct gsv_compact *compact,
+                       const gpuserve_job *job, const struct gsv_inputs *inputs, gsv_handler finish)
+{
     compact->job = *job;
     compact->inputs = *inputs;
     compact->finish = finish;
-    return start_calibration(exchange, compact);
+    exchange->compact = compact;
+    return gsv_compact_calibrate(exchange, compact, job, start_job);
 }
 
 static void put_bytes_as_numbers(struct gsv_buffer *to, const uint8_t *bytes, size_t n,

@@ -20,6 +20,7 @@ struct gsv_compact {
     gpuserve_job job;    /* private: what gsv_compact_start() starts after the calibration */
     struct gsv_inputs inputs;
     gsv_handler finish;
+    bool (*start)(struct gsv_exchange *exchange);
     struct gsv_request_usage usage;
 };
 
@@ -33,6 +34,11 @@ bool gsv_precision_named(const char *name, uint32_t *precision);
 bool gsv_compact_start(struct gsv_exchange *exchange, struct gsv_compact *compact,
                        const gpuserve_job *job, const struct gsv_inputs *inputs,
                        gsv_handler finish);
+
+/* Sets compact->ranges for vectors of the form of `job`, then calls `start`, which is false after
+ * gsv_refuse. `compact` lives as long as the exchange. */
+bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *compact,
+                           const gpuserve_job *job, bool (*start)(struct gsv_exchange *exchange));
 
 /* Appends row i in a precision: a JSON list of numbers, or a base64 string of its bytes, which are
  * little-endian. */

@@ -7,6 +7,7 @@
  */
 #include "lib/http/inference/tasks.h"
 
+#include "lib/http/inference/entity_texts.h"
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
@@ -23,12 +24,10 @@ enum {
 
 /* The request's parameters and its original texts. */
 struct entities_question {
-    const char **texts;             /* [n] */
-    const size_t *sizes;            /* [n] */
+    struct gsv_entity_inputs texts;
     const json_t *ignored;          /* labels; NULL: "O" */
     struct gsv_token_spans *tokens; /* [n] */
     uint32_t aggregation;
-    bool is_list;
 };
 
 /* Writer state of one text. */
@@ -79,13 +78,6 @@ static void put_word(const struct http_entities_reading *r, const gpuserve_entit
     gsv_buffer_reset(&word);
 }
 
-/* The program around the server may swap its model for one with fewer labels at any time. */
-static bool refuse_swapped(struct gsv_exchange *exchange)
-{
-    return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,
-                      "the model was swapped for one with other labels during the request");
-}
-
 static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
 {
     const uint32_t aggregation = r->question->aggregation;
@@ -95,7 +87,7 @@ static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
     struct gsv_buffer *to = &r->exchange->reply;
 
     if (!name)
-        return refuse_swapped(r->exchange);
+        return gsv_refuse_swapped(r->exchange);
     if (is_ignored(r->question, name))
         return true;
     gsv_buffer_text(to, r->n_written++ > 0 ? ",{" : "{");
@@ -128,7 +120,7 @@ static bool put_entities(struct http_entities_reading *r, const float *scores)
                            r->size, r->tokens->ids, r->tokens->spans, r->tokens->n,
                            r->question->aggregation, found, &n, &error);
     if (st == GPUSERVE_E_MISMATCH)
-        return refuse_swapped(r->exchange);
+        return gsv_refuse_swapped(r->exchange);
     if (st != GPUSERVE_OK)
         return gsv_refuse_error(r->exchange, st, &error);
     gsv_buffer_text(&r->exchange->reply, "[");
@@ -148,11 +140,11 @@ static void write_entities(struct gsv_exchange *exchange)
     const struct gsv_call *work = &exchange->work;
     struct gsv_buffer *to = &exchange->reply;
 
-    gsv_buffer_text(to, question->is_list ? "[" : "");
+    gsv_buffer_text(to, question->texts.is_list ? "[" : "");
     for (size_t i = 0; i < work->job.n_items; i++) {
         const size_t first = work->job.token_offsets[i];
-        struct http_entities_reading r = { exchange, question, .text = question->texts[i],
-                                           .size = question->sizes[i],
+        struct http_entities_reading r = { exchange, question, .text = question->texts.texts[i],
+                                           .size = question->texts.sizes[i],
                                            .tokens = &question->tokens[i] };
 
         if (r.tokens->n != work->job.token_offsets[i + 1] - first) {
@@ -165,7 +157,7 @@ static void write_entities(struct gsv_exchange *exchange)
         if (!put_entities(&r, work->job.output + first * work->columns))
             return;
     }
-    gsv_buffer_text(to, question->is_list ? "]" : "");
+    gsv_buffer_text(to, question->texts.is_list ? "]" : "");
     gsv_reply_json(exchange);
 }
 
@@ -232,25 +224,16 @@ void gsv_entities(struct gsv_exchange *exchange)
         "simple", "none", "first", "average", "max", NULL
     }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
-    const json_t *given = json_object_get(exchange->json, "inputs");
     struct entities_question *question = gsv_keep(exchange, 1, sizeof(*question));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
-    if (!question)
-        return;
     exchange->state = question;
-    question->is_list = json_is_array(given);
-    if (!gsv_option_known(exchange, parameters, "parameters", known) ||
+    if (!question || !gsv_entity_texts_read(exchange, known, &question->texts, &job, &inputs) ||
         !gsv_member_choice(exchange, parameters, "aggregation_strategy", strategies,
                            &question->aggregation) ||
         !read_ignored(exchange, parameters, question) ||
-        !gsv_option_truncation(exchange, parameters, &job) ||
-        !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, NULL, &inputs))
-        return;
-    question->texts = inputs.texts;
-    question->sizes = inputs.sizes;
-    if (!tokenize(exchange, &inputs, job.truncation, question))
+        !tokenize(exchange, &inputs, job.truncation, question))
         return;
     job.task = GPUSERVE_TASK_TOKEN_LABELS;
     gsv_call_start(exchange, &job, &inputs, write_entities);

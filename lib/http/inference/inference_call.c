@@ -25,46 +25,107 @@ static const uint64_t lone_ns = 20000000u;
 
 /* --------------------------------------------------------------------------------------- start */
 
-/* Sets the row size and allocates the output. */
+/* `left` numbers of the reply are not used by other outputs. */
+static bool check_size(struct gsv_exchange *exchange, size_t n_rows, size_t columns, size_t left)
+{
+    return columns == 0 || n_rows <= left / columns ||
+           gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
+                      "the reply needs %zu rows of %zu numbers%s, the limit is %d numbers: send "
+                      "fewer inputs",
+                      n_rows, columns, left < MAX_OUTPUT_FLOATS ? " beside its other outputs" : "",
+                      MAX_OUTPUT_FLOATS);
+}
+
+bool gsv_call_check_reply(struct gsv_exchange *exchange, size_t n_rows, size_t columns)
+{
+    return check_size(exchange, n_rows, columns, MAX_OUTPUT_FLOATS);
+}
+
+/* Floats of a row of a task. */
+static size_t columns_of(const struct gsv_exchange *exchange, uint32_t task)
+{
+    const struct gsv_served *served = exchange->served;
+
+    switch (task) {
+    case GPUSERVE_TASK_EMBED:
+        return exchange->work.job.dimensions ? exchange->work.job.dimensions : served->dim;
+    case GPUSERVE_TASK_CLASSIFY:
+        return served->n_labels;
+    case GPUSERVE_TASK_SPARSE:
+        return gpuserve_model_sparse_dim(served->model);
+    case GPUSERVE_TASK_TOKEN_LABELS:
+        return served->n_token_labels;
+    default:
+        return (size_t)json_integer_value(json_object_get(served->facts, "token_dim"));
+    }
+}
+
+/* Allocates the rows of one output; *left floats may still be used. */
+static float *make_rows(struct gsv_exchange *exchange, const struct gsv_inputs *inputs,
+                        uint32_t task, size_t *columns, size_t *n_floats, size_t *left)
+{
+    const bool by_token = task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_TOKEN_LABELS;
+    const size_t n_rows = by_token ? inputs->offsets[inputs->n] : inputs->n;
+
+    *columns = columns_of(exchange, task);
+    if (!check_size(exchange, n_rows, *columns, *left))
+        return NULL;
+    *n_floats = n_rows * *columns;
+    *left -= *n_floats;
+    if (by_token && !exchange->work.job.token_offsets) {
+        exchange->work.job.token_offsets = gsv_keep(exchange, inputs->n + 1, sizeof(size_t));
+        if (!exchange->work.job.token_offsets)
+            return NULL;
+    }
+    return gsv_keep(exchange, *n_floats, sizeof(float));
+}
+
+/* Sets the row sizes and allocates the outputs. */
 static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *inputs)
 {
     struct gsv_call *work = &exchange->work;
-    const struct gsv_served *served = exchange->served;
-    size_t n_rows = inputs->n, n_floats = 0;
+    size_t left = MAX_OUTPUT_FLOATS;
 
-    if (work->job.task == GPUSERVE_TASK_EMBED) {
-        work->columns = work->job.dimensions ? work->job.dimensions : served->dim;
-    } else if (work->job.task == GPUSERVE_TASK_CLASSIFY) {
-        work->columns = served->n_labels;
-    } else if (work->job.task == GPUSERVE_TASK_SPARSE) {
-        work->columns = gpuserve_model_sparse_dim(served->model);
-    } else {
-        work->columns =
-            work->job.task == GPUSERVE_TASK_TOKEN_LABELS
-                ? served->n_token_labels
-                : (size_t)json_integer_value(json_object_get(served->facts, "token_dim"));
-        n_rows = inputs->offsets[inputs->n];
-        work->job.token_offsets = gsv_keep(exchange, inputs->n + 1, sizeof(size_t));
-        if (!work->job.token_offsets)
+    work->job.output = make_rows(exchange, inputs, work->job.task, &work->columns,
+                                 &work->job.output_capacity, &left);
+    if (!work->job.output)
+        return false;
+    for (size_t i = 0; i < work->job.n_more; i++) {
+        work->more[i] = (gpuserve_output){ .task = work->job.more[i].task };
+        work->more[i].rows = make_rows(exchange, inputs, work->more[i].task, &work->more_columns[i],
+                                       &work->more[i].capacity, &left);
+        if (!work->more[i].rows)
             return false;
     }
-    if (work->columns > 0 && n_rows > MAX_OUTPUT_FLOATS / work->columns)
-        return gsv_refuse(
-            exchange, GSV_P_TOO_LARGE, NULL,
-            "the reply needs %zu rows of %zu numbers, the limit is %d numbers: send fewer inputs",
-            n_rows, work->columns, MAX_OUTPUT_FLOATS);
-    n_floats = n_rows * work->columns;
-    work->job.output = gsv_keep(exchange, n_floats, sizeof(float));
-    work->job.output_capacity = n_floats;
+    work->job.more = work->more;
     work->items = gsv_keep(exchange, inputs->n, sizeof(*work->items));
     work->job.items = work->items;
-    return work->job.output && work->items;
+    return work->items != NULL;
+}
+
+const float *gsv_call_rows(const struct gsv_exchange *exchange, uint32_t task, size_t *columns)
+{
+    const struct gsv_call *work = &exchange->work;
+
+    *columns = work->columns;
+    if (work->job.task == task)
+        return work->job.output;
+    for (size_t i = 0; i < work->job.n_more; i++) {
+        *columns = work->more_columns[i];
+        if (work->more[i].task == task)
+            return work->more[i].rows;
+    }
+    return NULL;
 }
 
 /* From any thread. After the resumption the exchange may be freed. */
 void gsv_call_complete(struct gsv_exchange *exchange)
 {
-    if (atomic_exchange(&exchange->work.handshake, GSV_DONE) == GSV_SUSPENDED)
+    if (atomic_exchange(&exchange->work.handshake, GSV_DONE) != GSV_SUSPENDED)
+        return;
+    if (exchange->resume)
+        exchange->resume(exchange);
+    else
         gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }
 
@@ -170,7 +231,7 @@ static bool take_lead(struct gsv_exchange *exchange)
     struct gpuserve_http *server = exchange->server;
     bool is_alone;
 
-    if (exchange->is_offloaded || !is_small(&exchange->work.job) ||
+    if (exchange->is_offloaded || !exchange->connection || !is_small(&exchange->work.job) ||
         !gsv_event_loop_may_run_inline(&server->event_loop))
         return false;
     pthread_mutex_lock(&server->lock);
@@ -197,9 +258,10 @@ static void note_begin(struct gsv_model_stats *stats)
     atomic_store(&stats->last_ms, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
-bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
-                    const struct gsv_inputs *inputs, gsv_handler finish)
+/* Submits exchange->work.job. */
+static bool submit(struct gsv_exchange *exchange, gsv_handler finish)
 {
+    const char *space = gsv_header(exchange, "x-gpuserve-space");
     const gpuserve_error no_error = GPUSERVE_ERROR_INIT;
     const gpuserve_result none = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -207,37 +269,53 @@ bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
     gpuserve_request *request = NULL;
     gpuserve_status st = GPUSERVE_OK;
 
-    work->job = *job;
     note_begin(&exchange->served->stats);
-    gsv_inputs_into(inputs, &work->job);
-    if (!make_output(exchange, inputs))
-        return false;
     if (!gsv_call_count_in(exchange))
         return refuse_late(exchange);
     work->finish = finish;
     work->result = none;
     work->job.result = &work->result;
     work->job.client = gsv_client_identity(exchange);
+    work->job.priority = exchange->priority;
     if (exchange->deadline_ns)
         work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
     if (exchange->deadline_ns && work->job.deadline_us == 0)
         work->job.deadline_us = -1; /* 0 would mean "none" */
-    work->job.expected_fingerprint = gsv_header(exchange, "x-gpuserve-space");
+    if (space)
+        work->job.expected_fingerprint = space;
     work->error = no_error;
     atomic_store(&work->handshake, GSV_SUBMITTING);
     work->is_inline = take_lead(exchange);
+    gsv_idle_note(&exchange->server->idle_models, exchange->served, false);
     if (!work->is_inline)
         st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                              &error);
     if (st != GPUSERVE_OK) {
         count_failure(exchange);
+        gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
         return refuse_job(exchange, st, &error);
     }
     set_request(exchange, request);
     work->waiting = true;
+    return true;
+}
+
+bool gsv_call_start(struct gsv_exchange *exchange, const gpuserve_job *job,
+                    const struct gsv_inputs *inputs, gsv_handler finish)
+{
+    exchange->work.job = *job;
+    gsv_inputs_into(inputs, &exchange->work.job);
+    if (!make_output(exchange, inputs) || !submit(exchange, finish))
+        return false;
     exchange->usage.n_characters += inputs->n_characters;
     return true;
+}
+
+bool gsv_call_submit(struct gsv_exchange *exchange, const gpuserve_job *job, gsv_handler finish)
+{
+    exchange->work.job = *job;
+    return submit(exchange, finish);
 }
 
 /* From here on a disconnect removes the exchange from the queue. False: already disconnected. */
@@ -366,6 +444,8 @@ void gsv_call_abandon(struct gsv_exchange *exchange)
         gsv_call_count_out(exchange);
     if (exchange->work.waiting) {
         count_failure(exchange);
+        if (!exchange->work.is_load)
+            gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
     }
     exchange->is_offloaded = exchange->work.waiting = false;
@@ -379,6 +459,8 @@ void gsv_call_finish(struct gsv_exchange *exchange)
     work->waiting = false;
     if (is_job && !work->is_inline)
         work->status = take_result(exchange, &work->error);
+    if (is_job)
+        gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
     gsv_call_count_out(exchange);
     if (work->status != GPUSERVE_OK) {
         count_failure(exchange);

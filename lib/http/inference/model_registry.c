@@ -82,6 +82,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     }
     atomic_init(&served->n_users, 1);
     atomic_init(&served->ranges, NULL);
+    atomic_init(&served->keep_ms, -1);
     served->model = model;
     served->owned = owned;
     served->name = name;
@@ -96,6 +97,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     else
         served->n_labels = gpuserve_model_label_count(model);
     served->can_embed = has_task(served->facts, "embed");
+    served->finds_entities = has_task(served->facts, "entities");
     /* Cross-encoders have one label: the relevance of the second text to the first. */
     served->is_reranker = served->n_labels == 1;
     return served;

@@ -61,7 +61,12 @@ struct gsv_served {
     const char *device, *dtype, *products_dtype, *space; /* borrowed from facts and model */
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
-    bool can_embed, is_reranker;
+    bool can_embed, is_reranker, finds_entities;
+    /* For idle.h. */
+    _Atomic int64_t keep_ms;  /* time without a job before the model is suspended; -1: never */
+    _Atomic uint64_t used_ns; /* end of the last job */
+    _Atomic size_t n_active;  /* jobs */
+    _Atomic bool is_suspended;
     _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.h */
 };
 

@@ -3,6 +3,7 @@
  *
  *   cross-encoder: pairs -> on_pairs -> sort -> finish
  *   embedder:      query -> on_query -> documents -> on_documents -> dot products -> sort -> finish
+ *   multi-vector:  the same with token vectors and gpuserve_max_sim()
  */
 #include "lib/http/inference/rerank.h"
 
@@ -27,7 +28,9 @@ const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *co
 
 const char *gsv_ranking_method(const struct gsv_rerank *rerank)
 {
-    return rerank->is_cosine ? "cosine" : "cross-encoder";
+    if (rerank->method == GPUSERVE_RERANK_MAX_SIM)
+        return "max-sim";
+    return rerank->method == GPUSERVE_RERANK_COSINE ? "cosine" : "cross-encoder";
 }
 
 /* ---------------------------------------------------------------------------------------- read */
@@ -135,49 +138,94 @@ static bool start_pairs(struct gsv_exchange *exchange, struct gsv_rerank *rerank
     return gsv_call_start(exchange, &job, &pairs, on_pairs);
 }
 
+static bool is_max_sim(const struct gsv_rerank *rerank)
+{
+    return rerank->method == GPUSERVE_RERANK_MAX_SIM;
+}
+
+/* Token vectors of text i that take part in late interaction. */
+static float *token_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n)
+{
+    const size_t *offsets = exchange->work.job.token_offsets;
+    const size_t skipped = exchange->rerank->first_vector;
+
+    *n = offsets[i + 1] - offsets[i];
+    *n = *n > skipped ? *n - skipped : 0;
+    return exchange->work.job.output + (offsets[i] + skipped) * exchange->work.columns;
+}
+
+/* The cosine of document i, or its MaxSim divided by the query's tokens; raw: the sum. */
+static float score_of(const struct gsv_exchange *exchange, size_t i)
+{
+    const struct gsv_rerank *rerank = exchange->rerank;
+    const size_t dim = exchange->work.columns;
+    const float *vectors;
+    float score;
+    size_t n;
+
+    if (!is_max_sim(rerank))
+        return gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i), dim);
+    vectors = token_vectors(exchange, i, &n);
+    score = gpuserve_max_sim(rerank->query_vector, rerank->n_query, vectors, n, dim);
+    return rerank->raw || rerank->n_query == 0 ? score : score / (float)rerank->n_query;
+}
+
 static void on_documents(struct gsv_exchange *exchange)
 {
     struct gsv_rerank *rerank = exchange->rerank;
-    const size_t dim = exchange->work.columns;
 
     for (size_t i = 0; i < rerank->documents.n; i++) {
-        const float cosine = gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i), dim);
+        const float score = score_of(exchange, i);
 
-        rerank->ranked[i] = (struct gsv_ranked){ i, rerank->raw ? cosine : (1 + cosine) / 2 };
+        rerank->ranked[i] = (struct gsv_ranked){ i, rerank->raw ? score : (1 + score) / 2 };
     }
     finish(exchange, rerank);
 }
 
-static gpuserve_job embedding_job(const struct gsv_exchange *exchange,
-                                  const struct gsv_rerank *rerank, const char *const *prompts)
+/* Starts to embed texts. Token vectors need the number of tokens, so these texts are tokenized
+ * here. */
+static bool start_vectors(struct gsv_exchange *exchange, const struct gsv_inputs *texts,
+                          const char *const *prompts, gsv_handler done)
 {
+    const struct gsv_rerank *rerank = exchange->rerank;
     gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
 
-    job.task = GPUSERVE_TASK_EMBED;
-    job.normalize = GPUSERVE_NORMALIZE_YES;
     job.truncation = rerank->truncation;
-    job.prompt_name = gsv_prompt_named(exchange, prompts);
-    return job;
+    if (!is_max_sim(rerank)) {
+        job.task = GPUSERVE_TASK_EMBED;
+        job.normalize = GPUSERVE_NORMALIZE_YES;
+        job.prompt_name = gsv_prompt_named(exchange, prompts);
+        return gsv_call_start(exchange, &job, texts, done);
+    }
+    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+    if (!gsv_inputs_make(exchange, texts->n, false, &inputs))
+        return false;
+    for (size_t i = 0; i < texts->n; i++)
+        gsv_inputs_set(&inputs, i, texts->texts[i], texts->sizes[i]);
+    return gsv_inputs_prompt(exchange, &inputs, gsv_prompt_named(exchange, prompts)) &&
+           gsv_inputs_tokenize(exchange, &inputs, 0, job.truncation) &&
+           gsv_call_start(exchange, &job, &inputs, done);
 }
 
 static void on_query(struct gsv_exchange *exchange)
 {
     struct gsv_rerank *rerank = exchange->rerank;
-    const gpuserve_job job = embedding_job(exchange, rerank, gsv_document_prompts);
 
     rerank->query_vector = exchange->work.job.output; /* lives as long as the exchange */
-    gsv_call_start(exchange, &job, &rerank->documents, on_documents);
+    if (is_max_sim(rerank))
+        rerank->query_vector = token_vectors(exchange, 0, &rerank->n_query);
+    start_vectors(exchange, &rerank->documents, gsv_document_prompts, on_documents);
 }
 
 static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
 {
-    const gpuserve_job job = embedding_job(exchange, rerank, gsv_query_prompts);
     struct gsv_inputs query;
 
     if (!gsv_inputs_make(exchange, 1, false, &query))
         return false;
     gsv_inputs_set(&query, 0, rerank->query, rerank->query_size);
-    return gsv_call_start(exchange, &job, &query, on_query);
+    return start_vectors(exchange, &query, gsv_query_prompts, on_query);
 }
 
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler done)
@@ -191,9 +239,12 @@ bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, 
             exchange->served->name, exchange->served->n_labels);
     exchange->rerank = rerank;
     rerank->finish = done;
-    rerank->is_cosine = method == GPUSERVE_RERANK_COSINE;
+    rerank->method = method;
+    rerank->first_vector =
+        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
     rerank->ranked = gsv_keep(exchange, rerank->documents.n, sizeof(*rerank->ranked));
     if (!rerank->ranked)
         return false;
-    return rerank->is_cosine ? start_query(exchange, rerank) : start_pairs(exchange, rerank);
+    return method == GPUSERVE_RERANK_CROSS_ENCODER ? start_pairs(exchange, rerank)
+                                                   : start_query(exchange, rerank);
 }

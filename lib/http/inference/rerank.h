@@ -1,8 +1,9 @@
 /*
  * rerank.h - asynchronous reranking of documents against a query, for all dialects.
  *
- * A cross-encoder scores pairs in one job. An embedder gives cosines in two jobs, the query's
- * first, because query and documents may have different prompts. Same rules as gpuserve_rerank().
+ * A cross-encoder scores pairs in one job. An embedder gives cosines, and a multi-vector model
+ * MaxSim, in two jobs, the query's first, because query and documents may have different prompts.
+ * Same rules as gpuserve_rerank().
  */
 #ifndef GSV_HTTP_RERANK_H
 #define GSV_HTTP_RERANK_H
@@ -18,8 +19,10 @@ struct gsv_rerank {
     const char *instruction; /* of a pair template; NULL: the model's own */
     uint32_t truncation;
     struct gsv_ranked *ranked; /* [documents.n], best first: the result */
-    bool is_cosine;
-    float *query_vector;
+    gpuserve_rerank_method method;
+    float *query_vector; /* or the token vectors of the query */
+    size_t n_query;      /* of them */
+    size_t first_vector; /* of a text's token vectors in late interaction */
     gsv_handler finish;
 };
 
@@ -35,7 +38,7 @@ bool gsv_rerank_read_instruction(struct gsv_exchange *exchange, struct gsv_reran
 /* Starts the first job; `rerank` must live in the exchange. Sets exchange->rerank. */
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);
 
-/* "cross-encoder" or "cosine". */
+/* "cross-encoder", "cosine" or "max-sim". */
 const char *gsv_ranking_method(const struct gsv_rerank *rerank);
 
 /* The first of these names (NULL-terminated) that is a prompt of the model, or NULL. */

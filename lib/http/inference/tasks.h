@@ -34,6 +34,11 @@ void gsv_zero_shot(struct gsv_exchange *exchange);
  * texts. */
 void gsv_entities(struct gsv_exchange *exchange);
 
+/* The same of a model that finds entities of given labels (GLiNER):
+ * {"inputs","parameters":{"labels", "threshold","nested","multi_label"}}. `labels` is a list, or a
+ * list for each text. */
+void gsv_label_entities(struct gsv_exchange *exchange);
+
 /* Ranking of scores and their labels, best first. */
 
 struct gsv_ranked {

@@ -98,6 +98,16 @@ static bool note_passed(struct gsv_client *client, bool is_header)
     return true;
 }
 
+/* Removes bytes that are valid and not passed on: at most GSV_DROPPED_BYTES of a request, so that
+ * their number bounds the bytes moved. */
+static void drop_input(struct gsv_client *client, size_t n)
+{
+    char *at = client->in + client->in_passed;
+
+    memmove(at, at + n, client->in_end - client->in_passed - n);
+    client->in_end -= n;
+}
+
 /* Runs the framing check over new input. False: the client is refused or closed. */
 static bool check_input(struct gsv_client *client)
 {
@@ -117,6 +127,10 @@ static bool check_input(struct gsv_client *client)
         }
         if (n == 0)
             break;
+        if (framing->drop) {
+            drop_input(client, n);
+            continue;
+        }
         client->in_passed += n;
         if (!note_passed(client, framing->n_headers > before))
             return false;

@@ -1,9 +1,9 @@
 /*
  * framing.c - the request parser behind gsv_framing_take(): a state machine over raw bytes.
  *
- * HEADER -> BODY or CHUNK_* -> HEADER ... ; any error -> REFUSED, which is final. A header is
- * parsed only when complete. A body with a length is counted. Chunks are parsed byte by byte except
- * their data. A caller owns `framing` and may use it from one thread at a time.
+ * HEADER -> BODY or CHUNK_* [TRAILER_*] -> HEADER ... ; any error -> REFUSED, which is final. A
+ * header is parsed only when complete. A body with a length is counted. Chunks are parsed byte by
+ * byte except their data. A caller owns `framing` and may use it from one thread at a time.
  */
 #include "lib/http/net/framing.h"
 
@@ -227,6 +227,7 @@ static bool check_together(struct gsv_framing *framing, const struct framing_hea
     framing->left = header->length;
     framing->chunked = 0;
     framing->digits = 0;
+    framing->n_dropped = 0;
     if (header->n_encodings > 0)
         framing->state = GSV_FRAMING_CHUNK_SIZE;
     else
@@ -303,8 +304,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* One character of a chunk size: a digit or the CR after it. Chunk extensions are rejected: clients
- * do not use them, and parsers disagree about them. */
+/* One character of a chunk size: a digit or the CR after it. */
 static bool take_size(struct gsv_framing *framing, char c)
 {
     const int digit = hex_digit(c);
@@ -353,6 +353,115 @@ static bool take_chunk_byte(struct gsv_framing *framing, char c)
     }
 }
 
+static bool is_dropping(const struct gsv_framing *framing)
+{
+    return framing->state == GSV_FRAMING_CHUNK_EXTENSION ||
+           framing->state == GSV_FRAMING_TRAILER_NAME ||
+           framing->state == GSV_FRAMING_TRAILER_VALUE || framing->state == GSV_FRAMING_TRAILER_LF;
+}
+
+/* Enters the state of an extension or a trailer line if `c` begins one. */
+static bool begin_dropping(struct gsv_framing *framing, char c)
+{
+    if (framing->state == GSV_FRAMING_CHUNK_SIZE && framing->digits > 0 && c == ';') {
+        framing->state = GSV_FRAMING_CHUNK_EXTENSION;
+        framing->is_quoted = false;
+        framing->last = 0;
+    } else if (framing->state == GSV_FRAMING_END_CR && is_token(c)) {
+        framing->state = GSV_FRAMING_TRAILER_NAME;
+        framing->digits = 0;
+    }
+    return is_dropping(framing);
+}
+
+static bool is_field_byte(char c)
+{
+    return c == '\t' || ((unsigned char)c >= ' ' && c != 0x7F);
+}
+
+/* One byte of `;name`, `;name=value` or `;name="quoted"`. */
+static bool drop_extension_byte(struct gsv_framing *framing, char c)
+{
+    if (!is_field_byte(c))
+        return fail(framing, 400, "a chunk extension has a control character");
+    if (!framing->is_quoted && framing->last == ';' && !is_token(c))
+        return fail(framing, 400, "a chunk extension has no name");
+    if (c == '"' && !(framing->is_quoted && framing->last == '\\'))
+        framing->is_quoted = !framing->is_quoted;
+    /* A backslash that is quoted itself quotes nothing. */
+    framing->last = c == '\\' && framing->last == '\\' ? 0 : c;
+    return true;
+}
+
+/* The CR after an extension. */
+static bool end_extension(struct gsv_framing *framing)
+{
+    if (framing->is_quoted || framing->last == ';' || framing->last == '=')
+        return fail(framing, 400, "a chunk extension is not `;name=value`");
+    framing->state = GSV_FRAMING_CHUNK_SIZE;
+    return true;
+}
+
+/* Fields of framing and routing are not accepted after the body. */
+static bool end_trailer_name(struct gsv_framing *framing)
+{
+    static const char *const refused[] = { "Content-Length", "Transfer-Encoding", "Host",
+                                           "Content-Encoding" };
+
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (is_named(framing->name, framing->digits, refused[i]))
+            return fail(framing, 400, "a trailer is a field of framing");
+    }
+    framing->state = GSV_FRAMING_TRAILER_VALUE;
+    return true;
+}
+
+/* One byte of a trailer line `Name: value` CR LF. */
+static bool drop_trailer_byte(struct gsv_framing *framing, char c)
+{
+    if (framing->state == GSV_FRAMING_TRAILER_NAME) {
+        if (c == ':')
+            return end_trailer_name(framing);
+        if (!is_token(c))
+            return fail(framing, 400, "a trailer line is not `Name: value`");
+        if (framing->digits < sizeof(framing->name))
+            framing->name[framing->digits] = c;
+        framing->digits++;
+        return true;
+    }
+    if (framing->state == GSV_FRAMING_TRAILER_VALUE) {
+        if (c == '\r')
+            framing->state = GSV_FRAMING_TRAILER_LF;
+        return c == '\r' || is_field_byte(c) ||
+               fail(framing, 400, "a trailer has a control character");
+    }
+    return expect(framing, c, '\n', GSV_FRAMING_END_CR);
+}
+
+/* The bytes of an extension or of trailer lines. An extension ends before the CR of its line, which
+ * belongs to the chunk size. */
+static size_t drop_bytes(struct gsv_framing *framing, const char *bytes, size_t size)
+{
+    size_t at = 0;
+
+    while (at < size && is_dropping(framing)) {
+        const char c = bytes[at];
+        const bool is_extension = framing->state == GSV_FRAMING_CHUNK_EXTENSION;
+
+        if (is_extension && c == '\r')
+            return end_extension(framing) ? at : 0;
+        if (++framing->n_dropped > GSV_DROPPED_BYTES) {
+            fail_limit(framing, 431, "chunk extensions and trailers are too long",
+                       GSV_DROPPED_BYTES, "bytes");
+            return 0;
+        }
+        if (!(is_extension ? drop_extension_byte(framing, c) : drop_trailer_byte(framing, c)))
+            return 0;
+        at++;
+    }
+    return at;
+}
+
 static size_t take_data(struct gsv_framing *framing, size_t size, enum gsv_framing_state next)
 {
     const size_t taken = framing->left < size ? (size_t)framing->left : size;
@@ -368,6 +477,8 @@ static size_t take_chunks(struct gsv_framing *framing, const char *bytes, size_t
     size_t at = 0;
 
     while (at < size && framing->state != GSV_FRAMING_HEADER) {
+        if (begin_dropping(framing, bytes[at]))
+            break;
         if (framing->state == GSV_FRAMING_CHUNK_DATA)
             at += take_data(framing, size - at, GSV_FRAMING_CHUNK_CR);
         else if (take_chunk_byte(framing, bytes[at]))
@@ -380,11 +491,24 @@ static size_t take_chunks(struct gsv_framing *framing, const char *bytes, size_t
 
 size_t gsv_framing_take(struct gsv_framing *framing, const char *bytes, size_t size)
 {
+    size_t n;
+
+    framing->drop = false;
     if (size == 0 || framing->state == GSV_FRAMING_REFUSED)
         return 0;
     if (framing->state == GSV_FRAMING_HEADER)
         return take_header(framing, bytes, size);
     if (framing->state == GSV_FRAMING_BODY)
         return take_data(framing, size, GSV_FRAMING_HEADER);
-    return take_chunks(framing, bytes, size);
+    if (is_dropping(framing) && (n = drop_bytes(framing, bytes, size)) > 0) {
+        framing->drop = true;
+        return n;
+    }
+    if (framing->state == GSV_FRAMING_REFUSED)
+        return 0;
+    n = take_chunks(framing, bytes, size);
+    if (n > 0 || !is_dropping(framing))
+        return n;
+    framing->drop = true;
+    return drop_bytes(framing, bytes, size);
 }

@@ -6,6 +6,7 @@
  * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
  * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
+#include "lib/http/protocol/compress.h"
 #include "lib/http/protocol/request.h"
 
 #include "lib/http/protocol/route.h"
@@ -14,7 +15,12 @@
 
 /* A step over more data than this takes at least a quarter of a millisecond: a body is parsed at
  * about 6 ns a byte, a float is written as JSON in about 50 ns. */
-enum { SMALL_BODY_BYTES = 32 * 1024, SMALL_REPLY_FLOATS = 4 * 1024, TINY_BODY_BYTES = 2048 };
+enum {
+    SMALL_COMPRESSED_BYTES = 64 * 1024,
+    SMALL_BODY_BYTES = 32 * 1024,
+    SMALL_REPLY_FLOATS = 4 * 1024,
+    TINY_BODY_BYTES = 2048
+};
 
 /* --------------------------------------------------------------------------------------- reply */
 
@@ -23,6 +29,13 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
 {
     struct MHD_Response *response;
 
+    if (exchange->reply_fd >= 0) {
+        response = MHD_create_response_from_fd64(exchange->n_borrowed, exchange->reply_fd);
+        exchange->n_reply_bytes = exchange->n_borrowed;
+        if (response)
+            exchange->reply_fd = -1; /* closed by libmicrohttpd */
+        return response;
+    }
     if (exchange->borrowed) {
         exchange->n_reply_bytes = exchange->n_borrowed;
         return MHD_create_response_from_buffer(exchange->n_borrowed, (void *)exchange->borrowed,
@@ -101,6 +114,13 @@ static void take_step(struct gsv_exchange *exchange)
         answer(exchange);
 }
 
+/* A handler that would have to resume a suspended model, which takes as long as a load. */
+static bool may_resume(const struct gsv_exchange *exchange)
+{
+    return exchange->route && exchange->route->flags & (GSV_JSON_BODY | GSV_RAW_BODY) &&
+           gsv_idle_any(&exchange->server->idle_models);
+}
+
 /* True if the next step would noticeably delay the event loop's other clients. */
 static bool takes_long(const struct gsv_exchange *exchange)
 {
@@ -111,7 +131,8 @@ static bool takes_long(const struct gsv_exchange *exchange)
 
     if (work->waiting)
         return !work->is_load && work->job.output_capacity > SMALL_REPLY_FLOATS;
-    return exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
+    return (route && route->flags & GSV_BLOCKING) || may_resume(exchange) ||
+           exchange->body.size > small || gsv_header(exchange, "Content-Encoding");
 }
 
 /* False: the server is stopping, so this thread must run the step. */
@@ -138,6 +159,7 @@ enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange)
         if (exchange->work.waiting && gsv_call_suspend(exchange))
             return MHD_YES;
     }
+    gsv_compress_reply(exchange, SMALL_COMPRESSED_BYTES);
     return gsv_advance_send(exchange);
 }
 
@@ -149,6 +171,7 @@ void gsv_dispatch_offload(struct gsv_exchange *exchange)
         if (exchange->work.waiting && gsv_call_leave(exchange))
             return;
     } while (!is_over(exchange));
+    gsv_compress_reply(exchange, SIZE_MAX);
     gsv_worker_threads_made(&exchange->server->workers, exchange);
     gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A block of gsv_keep; the returned memory follows it. */
 struct block {
@@ -33,6 +34,7 @@ struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,
     exchange->connection = connection;
     exchange->begun_ns = gsv_http_now();
     exchange->dialect = GSV_TEI;
+    exchange->reply_fd = -1;
     exchange->target = gsv_copy_text(target, strlen(target));
     if (exchange->target)
         return exchange;
@@ -56,6 +58,9 @@ void gsv_exchange_shrink(struct gsv_exchange *exchange)
     exchange->state = NULL;
     exchange->rerank = NULL;
     exchange->compact = NULL;
+    exchange->long_wanted = NULL;
+    gpuserve_long_texts_free(&exchange->long_texts);
+    gpuserve_entity_query_free(&exchange->entities);
 }
 
 void gsv_exchange_destroy(struct gsv_exchange *exchange)
@@ -67,6 +72,8 @@ void gsv_exchange_destroy(struct gsv_exchange *exchange)
     gsv_exchange_shrink(exchange);
     gsv_served_release(exchange->served);
     gsv_buffer_reset(&exchange->reply);
+    if (exchange->reply_fd >= 0)
+        close(exchange->reply_fd);
     free(exchange->target);
     free(exchange);
 }
@@ -114,7 +121,9 @@ char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...)
 
 const char *gsv_header(const struct gsv_exchange *exchange, const char *name)
 {
-    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+    return exchange->connection
+               ? MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name)
+               : NULL;
 }
 
 void gsv_add_header(struct gsv_exchange *exchange, const char *name, const char *value)
@@ -238,7 +247,8 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
 
     if (kind == GSV_P_OVERLOADED) {
         gsv_add_retry_after(exchange, error->retry_after_ms);
-        return gsv_refuse(exchange, kind, NULL, "%s (--queue-ms, --queue-tokens)", message);
+        return gsv_refuse(exchange, kind, NULL,
+                          error->hint[0] ? "%s (--queue-ms, --queue-tokens)" : "%s", message);
     }
     if (kind == GSV_P_TOO_LONG && exchange->served && !error->hint[0])
         return gsv_refuse_length(exchange, message, exchange->work.job.ids != NULL);

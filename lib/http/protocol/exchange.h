@@ -16,6 +16,7 @@
 #include "lib/http/core/json_write.h"
 #include "lib/http/core/errors.h"
 
+#include <gpuserve/gpuserve.h>
 #include <gpuserve/http.h>
 
 #include <jansson.h>
@@ -26,13 +27,14 @@
 struct gsv_client;
 struct gsv_exchange;
 struct gsv_compact;
+struct gsv_long;
 struct gsv_rerank;
 struct gsv_route;
 struct gsv_served;
 
 typedef void (*gsv_handler)(struct gsv_exchange *exchange);
 
-enum { GSV_MAX_HEADERS = 32 };
+enum { GSV_MAX_HEADERS = 32, GSV_CALL_OUTPUTS = GPUSERVE_TASK_TOKEN_LABELS };
 
 /* State shared by the handler's thread and the completion callback; see inference_call.c. */
 enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };
@@ -50,7 +52,9 @@ struct gsv_call {
     gpuserve_status status;
     gpuserve_item *items; /* [job.n_items] */
     gpuserve_result result;
-    size_t columns;     /* floats per output row */
+    size_t columns;                         /* floats per output row */
+    gpuserve_output more[GSV_CALL_OUTPUTS]; /* further outputs of the job */
+    size_t more_columns[GSV_CALL_OUTPUTS];
     gsv_handler finish; /* runs when the job has succeeded */
     _Atomic int handshake;
     bool waiting; /* started and not finished */
@@ -64,8 +68,8 @@ struct gsv_request_usage {
 
 struct gsv_exchange {
     struct gpuserve_http *server;
-    struct MHD_Connection *connection;
-    struct gsv_client *client;
+    struct MHD_Connection *connection;   /* NULL: detached */
+    struct gsv_client *client;           /* or NULL */
     struct gsv_exchange *before, *after; /* in the server's list, protected by its lock */
     struct gsv_exchange *queued;         /* in the worker threads' queue, or for resumption */
     void *memory;                        /* blocks of gsv_keep */
@@ -77,7 +81,7 @@ struct gsv_exchange {
     char *path;         /* decoded, without query */
     char *query;        /* as sent, or NULL */
     const struct gsv_route *route;
-    const char *model_name, *version; /* from the path, or NULL */
+    const char *model_name, *version; /* from the path, or NULL; {id} is in `version` */
     struct gsv_buffer body;
     json_t *json; /* the parsed body */
     uint64_t begun_ns, received_ns;
@@ -88,10 +92,13 @@ struct gsv_exchange {
     struct gsv_served *served; /* the model, a held reference */
     struct gsv_call work;
     struct gsv_request_usage usage;
-    void *state;                 /* the handler's data for `finish` */
-    struct gsv_rerank *rerank;   /* of a handler that ranks */
-    struct gsv_compact *compact; /* of a handler that calibrates */
-    uint64_t deadline_ns;        /* the client's timeout on CLOCK_MONOTONIC; 0: not given */
+    void *state;                     /* the handler's data for `finish` */
+    gpuserve_entity_query *entities; /* of a handler that finds entities; owned */
+    struct gsv_rerank *rerank;       /* of a handler that ranks */
+    struct gsv_compact *compact;     /* of a handler that calibrates */
+    struct gsv_long *long_wanted;    /* of a handler of long texts, and */
+    gpuserve_long_texts *long_texts; /* their windows; owned */
+    uint64_t deadline_ns;            /* the client's timeout on CLOCK_MONOTONIC; 0: not given */
     const char *cut_by; /* the request field that enables truncation, for messages; or NULL */
 
     /* The reply. */
@@ -100,6 +107,7 @@ struct gsv_exchange {
     size_t n_reply_bytes; /* body size, set when the reply is queued */
     size_t n_made_bytes;  /* the part that worker threads count as made but not yet queued */
     struct gsv_buffer reply;
+    int reply_fd;         /* -1, or a file whose n_borrowed bytes are the reply */
     const void *borrowed; /* [n_borrowed] used instead of `reply`: bytes that outlive the server */
     size_t n_borrowed;
     struct {
@@ -108,8 +116,14 @@ struct gsv_exchange {
     size_t n_headers;
     enum gsv_dialect dialect; /* error format */
     bool close;               /* close the connection after the reply */
+    bool is_compressed;       /* or was tried */
     bool begun, listed;
     bool is_offloaded; /* was given to a worker thread */
+
+    /* A request without a connection (detached.h). */
+    gsv_handler resume; /* NULL: the event loop resumes the connection */
+    void *resume_user;
+    uint32_t priority; /* gpuserve_priority of its jobs */
 };
 
 struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,

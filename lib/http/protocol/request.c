@@ -13,11 +13,12 @@
 #include "lib/http/server.h"
 #include "lib/http/core/encoding.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_JSON_VALUES = 1 << 20, MAX_JSON_DEPTH = 32, RESERVED_BODY_BYTES = 64 * 1024 };
+enum { RESERVED_BODY_BYTES = 64 * 1024 };
 
 /* -------------------------------------------------------------------------------------- header */
 
@@ -44,6 +45,7 @@ static bool read_target(struct gsv_exchange *exchange)
         return false;
     if (exchange->path[0] != '/' || !gsv_uri_decode(exchange->path)) {
         exchange->path = gsv_keep_text(exchange, "", 0);
+        exchange->dialect = gsv_route_dialect(exchange->target);
         return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the path is not valid");
     }
     return true;
@@ -174,12 +176,17 @@ void gsv_request_end(struct gsv_exchange *exchange)
 
 bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t size)
 {
-    const struct gsv_json_limits limits = { MAX_JSON_VALUES, MAX_JSON_DEPTH };
+    const struct gsv_json_limits limits = { GSV_BODY_VALUES, GSV_BODY_DEPTH };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_status st;
 
     if (size == 0)
         return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the body is empty, expected JSON");
+    if (size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0)
+        return gsv_refuse(
+            exchange, GSV_P_SYNTAX, NULL,
+            "the body begins with a UTF-8 byte order mark (EF BB BF), which JSON does "
+            "not allow: send it without one");
     st = gsv_json_parse(&exchange->json, bytes, size, "body", limits, &error);
     if (st == GPUSERVE_OK && !json_is_object(exchange->json))
         return gsv_refuse(exchange, GSV_P_INVALID, NULL, "the body is not a JSON object");
@@ -251,6 +258,48 @@ bool gsv_request_body_model(struct gsv_exchange *exchange)
 
     return gsv_member_text(exchange, exchange->json, "model", &name) &&
            gsv_request_model(exchange, name);
+}
+
+/* ----------------------------------------------------------------------------- query parameters */
+
+bool gsv_query_text(struct gsv_exchange *exchange, const char *name, const char **value)
+{
+    const size_t n = strlen(name);
+    char *text;
+
+    for (const char *at = exchange->query; at && *at; at += *at == '&') {
+        const size_t size = strcspn(at, "&");
+
+        if (size > n && strncmp(at, name, n) == 0 && at[n] == '=') {
+            text = gsv_keep_text(exchange, at + n + 1, size - n - 1);
+            if (text && !gsv_uri_decode(text))
+                return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not valid", name);
+            *value = text;
+            return text != NULL;
+        }
+        at += size;
+    }
+    return true;
+}
+
+bool gsv_query_count(struct gsv_exchange *exchange, const char *name, int64_t minimum,
+                     int64_t maximum, int64_t *value)
+{
+    const char *text = NULL;
+    long long number;
+    char *end;
+
+    if (!gsv_query_text(exchange, name, &text))
+        return false;
+    if (!text)
+        return true;
+    errno = 0;
+    number = strtoll(text, &end, 10);
+    if (*end || end == text || errno != 0 || number < minimum || number > maximum)
+        return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is \"%.40s\", not %lld to %lld",
+                          name, text, (long long)minimum, (long long)maximum);
+    *value = number;
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------- JSON fields */

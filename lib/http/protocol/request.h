@@ -19,6 +19,7 @@ void gsv_request_end(struct gsv_exchange *exchange);
 /* Parses the body, or a part of it that must stay unchanged, into exchange->json, an object. False
  * after gsv_refuse. */
 bool gsv_request_json(struct gsv_exchange *exchange);
+enum { GSV_BODY_VALUES = 1 << 20, GSV_BODY_DEPTH = 32 }; /* limits of its JSON */
 bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t size);
 
 /* Holds the model `name`, or the default model if NULL, in exchange->served. False after
@@ -26,6 +27,12 @@ bool gsv_request_parse(struct gsv_exchange *exchange, const char *bytes, size_t 
 bool gsv_request_model(struct gsv_exchange *exchange, const char *name);
 /* The same with the body's field `model`, which may be absent or null. */
 bool gsv_request_body_model(struct gsv_exchange *exchange);
+
+/* Read parameters of the query; an absent one leaves *value unchanged. The text lives as long as
+ * the exchange. False after gsv_refuse. */
+bool gsv_query_text(struct gsv_exchange *exchange, const char *name, const char **value);
+bool gsv_query_count(struct gsv_exchange *exchange, const char *name, int64_t minimum,
+                     int64_t maximum, int64_t *value);
 
 /* Read fields of a JSON object. An absent or null field leaves *value unchanged. False after
  * gsv_refuse: wrong type or out of range. */

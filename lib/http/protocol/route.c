@@ -12,9 +12,10 @@
 #include <string.h>
 
 static const struct gsv_route *const tables[] = {
-    gsv_health_routes,  gsv_tfserving_routes, gsv_openai_routes, gsv_tei_routes,    gsv_text_routes,
-    gsv_rerank_routes,  gsv_cohere_routes,    gsv_ollama_routes, gsv_kserve_routes, gsv_hf_routes,
-    gsv_metrics_routes, gsv_page_routes,      gsv_vllm_routes,
+    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes,     gsv_tei_routes,
+    gsv_text_routes,   gsv_rerank_routes,    gsv_cohere_routes,     gsv_ollama_routes,
+    gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes,    gsv_page_routes,
+    gsv_vllm_routes,   gsv_files_routes,     gsv_batch_jobs_routes,
 };
 
 struct route_span {
@@ -26,7 +27,7 @@ static bool starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Recursive matcher from here on; sets the spans of {model} and {version}. */
+/* Recursive matcher from here on; sets the spans of {model} and of {version} or {id}. */
 static bool matches(const char *pattern, const char *path, struct route_span *model,
                     struct route_span *version)
 {
@@ -36,10 +37,11 @@ static bool matches(const char *pattern, const char *path, struct route_span *mo
     }
     if (!*pattern)
         return !*path;
-    if (starts_with(pattern, "{version}")) {
+    if (starts_with(pattern, "{version}") || starts_with(pattern, "{id}")) {
         version->begin = path;
         version->end = path + strcspn(path, "/:");
-        return version->end > path && matches(pattern + 9, version->end, model, version);
+        return version->end > path &&
+               matches(strchr(pattern, '}') + 1, version->end, model, version);
     }
     model->begin = path;
     for (model->end = path + strlen(path); model->end > path; model->end--) {

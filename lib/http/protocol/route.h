@@ -1,10 +1,10 @@
 /*
  * route.h - the route tables: which handler answers which path and method.
  *
- * A pattern is literal text with at most one {model} and one {version}. {model} matches as much of
- * the path as possible, slashes included, because clients do not escape them. {version} matches up
- * to the next '/' or ':'. The first pattern that matches decides; its rows list the allowed
- * methods.
+ * A pattern is literal text with at most one {model} and one {version} or {id}. {model} matches as
+ * much of the path as possible, slashes included, because clients do not escape them. {version} and
+ * {id} match up to the next '/' or ':'. The first pattern that matches decides; its rows list the
+ * allowed methods.
  */
 #ifndef GSV_HTTP_ROUTE_H
 #define GSV_HTTP_ROUTE_H
@@ -16,7 +16,8 @@ enum {
     GSV_JSON_BODY = 1,    /* parsed before the handler: exchange->json is an object */
     GSV_RAW_BODY = 2,     /* the handler parses the body */
     GSV_OPEN = 4,         /* answered without a key and while draining */
-    GSV_LONG_REPLY = 8 /* a reply much larger than the request: on a worker thread, unless tiny */
+    GSV_LONG_REPLY = 8, /* a reply much larger than the request: on a worker thread, unless tiny */
+    GSV_BLOCKING = 16   /* the handler reads or writes files: always on a worker thread */
 };
 
 struct gsv_route {
@@ -48,5 +49,7 @@ extern const struct gsv_route gsv_kserve_routes[];
 extern const struct gsv_route gsv_metrics_routes[];
 extern const struct gsv_route gsv_tfserving_routes[];
 extern const struct gsv_route gsv_vllm_routes[];
+extern const struct gsv_route gsv_files_routes[];
+extern const struct gsv_route gsv_batch_jobs_routes[];
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/http/batch/batch.h"
 #include "lib/http/protocol/access.h"
 
 #include <errno.h>
@@ -82,6 +83,7 @@ static gpuserve_status check_options(const gpuserve_http_options *options, gpuse
         { "max_connections", options->max_connections, 1u << 20 },
         { "max_address_connections", options->max_address_connections, 1u << 20 },
         { "max_body_bytes", options->max_body_bytes, 1u << 30 },
+        { "compression", options->compression, GPUSERVE_COMPRESSION_NEVER },
         { "max_client_batch", options->max_client_batch, 1u << 20 },
     };
 
@@ -119,6 +121,8 @@ static gpuserve_status read_options(gpuserve_http_options *options,
         options->max_body_bytes = 32u << 20;
     if (options->max_unread_bytes == 0)
         options->max_unread_bytes = 12u << 20;
+    if (options->batch_disk_bytes == 0)
+        options->batch_disk_bytes = UINT64_C(10) << 30;
     if (options->log_level == 0)
         options->log_level = GPUSERVE_LOG_WARNING;
     return st;
@@ -225,6 +229,7 @@ static struct gpuserve_http *create(void)
     pthread_cond_init(&server->idle, NULL);
     gsv_load_queue_init(&server->loads, &server->models);
     gsv_load_queue_init(&server->checks, &server->models);
+    gsv_idle_init(&server->idle_models, &server->models);
     server->started_ns = gsv_http_now();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
         server->seed = server->started_ns; /* names requests only, not a secret */
@@ -284,6 +289,9 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
     if (st == GPUSERVE_OK)
         warn_of_certificate(server);
+    if (st == GPUSERVE_OK && server->options.batch_dir)
+        st = gsv_batch_jobs_open(&server->batches, server, server->options.batch_dir,
+                                 server->options.batch_disk_bytes, error);
     /* Bind before loading models, which can take a minute: a port in use fails at once. */
     if (st == GPUSERVE_OK)
         st = gsv_http_listen(server, error);
@@ -300,12 +308,15 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.allowed_hosts = NULL;
     server->options.access_log = NULL;
     server->options.unix_path = NULL;
+    server->options.batch_dir = NULL;
     server->options.tls_certificate_file = NULL;
     server->options.tls_key_file = NULL;
     server->options.tls_client_ca_file = NULL;
     server->options.tls_client_crl_file = NULL;
     if (st == GPUSERVE_OK)
         st = start_daemon(server, error);
+    if (st == GPUSERVE_OK && server->batches)
+        st = gsv_batch_jobs_run(server->batches, error);
     if (st == GPUSERVE_OK)
         *out = server;
     else
@@ -362,6 +373,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
     if (!server)
         return GPUSERVE_E_INVALID;
     atomic_store(&server->draining, true);
+    gsv_batch_jobs_drain(server->batches);
     wait_for_delay(server->options.shutdown_delay_ms);
     gsv_load_queue_close(&server->loads);
     gsv_event_loop_drain(&server->event_loop);
@@ -394,18 +406,21 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         return;
     *handle = NULL;
     atomic_store(&server->draining, true);
+    gsv_batch_jobs_stop(server->batches); /* its lines count as work */
     if (server->daemon)
         cancel_all(server);
     gsv_load_queue_close(&server->loads);
     gsv_load_queue_close(&server->checks);
     gsv_load_queue_join(&server->loads);
     gsv_load_queue_join(&server->checks);
+    gsv_idle_close(&server->idle_models);
     gsv_worker_threads_stop(&server->workers);
     gsv_event_loop_stop(&server->event_loop); /* its clients leave the load queues */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
     gsv_load_queue_destroy(&server->loads);
     gsv_load_queue_destroy(&server->checks);
+    gsv_idle_destroy(&server->idle_models);
     gsv_worker_threads_reset(&server->workers);
     gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {
@@ -420,6 +435,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_keys_close(&server->keys);
     gsv_tls_close(&server->tls);
     gsv_access_log_close(&server->access_log);
+    gsv_batch_jobs_close(&server->batches);
     gsv_models_close(&server->models);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->reloading);

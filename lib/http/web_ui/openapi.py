@@ -70,12 +70,27 @@ STATUSES = {
     "504": "the client's deadline passed",
 }
 
+OUTPUTS = {"type": ["array", "null"], "items": {"type": "string", "enum": ["dense", "sparse", "colbert", "labels"]}, "minItems": 1,
+           "description": "outputs of each text, from one pass; default: dense"}
+OUTPUT_MEMBERS = {
+    "embedding": {"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]},
+    "sparse": record(("indices", "values"), indices={"type": "array", "items": COUNT}, values=NUMBERS),
+    "colbert": {"type": "array", "items": {"anyOf": [NUMBERS, {"type": "string"}]}},
+    "labels": {"type": "array", "items": record(("label", "score"), label={"type": "string"}, score={"type": "number"})},
+}
+SPAN = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2, "description": "bytes [begin, end) of the input"}
 EMBED_REPLY = record(("object", "data", "model", "usage"), object={"const": "list"},
                      data={"type": "array", "items": record(
-                         ("object", "index", "embedding"), object={"const": "embedding"}, index=COUNT,
-                         embedding={"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]})},
+                         ("object", "index"), object={"const": "embedding"}, index=COUNT,
+                         input={**COUNT, "description": "late chunking: the input of this chunk"}, span=SPAN, tokens=COUNT,
+                         spans={"type": "array", "items": SPAN, "description": "windows of the input"},
+                         **OUTPUT_MEMBERS)},
                      model={"type": "string"}, usage=USAGE)
 AT_LEAST_1 = {"type": "integer", "minimum": 1}
+CHUNKING = record(
+    ("method",), method={"type": "string", "enum": ["window", "late"]}, by={"type": "string", "enum": ["tokens", "sentence", "spans"]},
+    chunk_tokens=AT_LEAST_1, window_tokens=AT_LEAST_1, stride=AT_LEAST_1,
+    spans={"type": "array", "description": "late: byte spans of the input, or a list of them for each input"})
 VECTOR_TYPE = {"type": "string", "enum": ["float", "float32", "base64", "float16", "int8", "uint8", "binary", "ubinary"],
                "description": "element type of the vectors; base64 is of the bytes, and float16 needs it"}
 COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": "string", "enum": [
@@ -92,7 +107,28 @@ RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUM
 INSTANCES = {name: record((name,), signature_name={"type": "string", "enum": ["serving_default"]},
                           **{name: {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, record(("text",), text=TEXT)]}}})
              for name in ("instances", "examples")}
-PARAMETERS = {"type": "object", "description": "unknown fields are rejected"}
+LABELS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+# By task, in the order of lib/http/dialects/hf.c.
+PARAMETERS = {**record(
+    candidate_labels={**LABELS, "description": "zero-shot classification"}, hypothesis_template={"type": "string"},
+    labels={"anyOf": [LABELS, {"type": "array", "items": LABELS, "minItems": 1}],
+            "description": "entities of these labels, or of a list of labels for each text; needs a GLiNER model, which needs them"},
+    threshold={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1, "description": "entities of given labels: the least probability; default: 0.5"},
+    nested={**FLAG, "description": "entities of given labels: also those within another one"},
+    multi_label={**FLAG, "description": "zero-shot: each label by itself; entities of given labels: more than one label for a span"},
+    aggregation_strategy={"type": "string", "enum": ["simple", "none", "first", "average", "max"], "description": "token classification"},
+    ignore_labels={"type": ["array", "null"], "items": {"type": "string"}, "description": "token classification; default: O"},
+    function_to_apply={"type": "string", "enum": ["sigmoid", "softmax", "none"], "description": "text classification"},
+    top_k={**AT_LEAST_1, "description": "text classification: the best labels"},
+    normalize=FLAG, prompt_name={"type": ["string", "null"]}, dimensions=DIMENSIONS, encoding_format={"type": "string", "enum": ["float"]},
+    truncate=TRUNCATE, truncation_direction=SIDE), "description": "those of the model's task; others are rejected"}
+ENTITIES = {"type": "array", "items": record(
+    ("score", "word", "start", "end"), entity_group={"type": "string"}, entity={"type": "string"}, index=COUNT, score={"type": "number"},
+    word={"type": "string"}, start={**COUNT, "description": "characters of the text"}, end=COUNT)}
+TASK_REPLY = {"description": "of entities: a list, or a list for each text of a list; of other tasks: see docs/http.md",
+              "anyOf": [ENTITIES, {"type": "array", "items": ENTITIES}, {}]}
+KEEP_ALIVE = {"type": ["number", "string", "null"], "description": "seconds or a duration such as 5m, after which the idle model is suspended; "
+              "0: at once; negative: never; needs --model-control"}
 INFER = record(("inputs",), id={"type": "string"}, parameters={"type": "object"},
                inputs={"type": "array", "minItems": 1, "items": TENSOR},
                outputs={"type": "array", "items": record(("name",), name={"type": "string"}, parameters={"type": "object"})})
@@ -108,16 +144,26 @@ STATISTICS = record(("model_stats",), model_stats={"type": "array", "items": rec
         ("batch_size", "compute_input", "compute_infer", "compute_output"), batch_size=COUNT,
         **{name: DURATION for name in ("compute_input", "compute_infer", "compute_output")})})})
 
+FILE = record(("id", "object", "bytes", "created_at", "filename", "purpose"), id={"type": "string"}, object={"const": "file"},
+              bytes=COUNT, created_at=COUNT, expires_at=COUNT, filename={"type": "string"}, purpose={"type": "string"})
+BATCH = record(("id", "object", "endpoint", "input_file_id", "status", "request_counts"), id={"type": "string"}, object={"const": "batch"},
+               endpoint={"type": "string"}, input_file_id={"type": "string"}, status={"type": "string"},
+               request_counts=record(total=COUNT, completed=COUNT, failed=COUNT))
+LIST = record(("object", "data", "has_more"), object={"const": "list"}, data={"type": "array"}, has_more=FLAG)
+FORM = record(("file", "purpose"), file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
+
 # (method, path, dialect, summary, request or None, reply: a schema, or a media type)
 SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
     *[("POST", path, "openai", summary, record(
         ("input",), model=MODEL, input=ANY_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
         output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
+        chunking={**CHUNKING, "description": "embed texts over the model's limit whole"},
+        late_chunking={**FLAG, "description": "the inputs are the chunks of one text"},
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
         truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "truncate at this number of tokens, including special tokens; -1: the model's limit"},
         prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},
-        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}), EMBED_REPLY)
+        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}, outputs=OUTPUTS), EMBED_REPLY)
       for path, summary in (("/v1/embeddings", "Embed (OpenAI)"), ("/embeddings", "Alias of /v1/embeddings"),
                             ("/openai/deployments/{model}/embeddings", "Embed (Azure OpenAI)"))],
     *[("GET", path, "openai", summary, None, record(("object", "data"), object={"const": "list"}, data={
@@ -129,15 +175,27 @@ ROWS = [
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
     ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, dimensions=DIMENSIONS,
      encoding_format={"type": "string", "enum": ["float", "base64"]}, truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES),
-    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record(("content",), model=MODEL, content=ANY_INPUT,
-     embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
+    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=ANY_INPUT,
+     input={**ANY_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
      {"type": "array", "items": record(("index", "embedding"), index=COUNT, embedding=VECTORS)}),
+    ("POST", "/v1/files", "openai", "Upload a file (OpenAI)", FORM, FILE),
+    ("GET", "/v1/files", "openai", "List files", None, LIST),
+    ("GET", "/v1/files/{id}", "openai", "Describe a file", None, FILE),
+    ("GET", "/v1/files/{id}/content", "openai", "Read a file", None, "application/octet-stream"),
+    ("DELETE", "/v1/files/{id}", "openai", "Delete a file", None, record(("id", "deleted"), id={"type": "string"}, deleted=FLAG)),
+    ("POST", "/v1/batches", "openai", "Create a batch (OpenAI)", record(
+        ("input_file_id", "endpoint", "completion_window"), input_file_id={"type": "string"}, endpoint={"type": "string"},
+        completion_window={"type": "string"}, metadata={"type": ["object", "null"]}, output_expires_after={"type": ["object", "null"]}), BATCH),
+    ("GET", "/v1/batches", "openai", "List batches", None, LIST),
+    ("GET", "/v1/batches/{id}", "openai", "Describe a batch", None, BATCH),
+    ("POST", "/v1/batches/{id}/cancel", "openai", "Cancel a batch", record(), BATCH),
     ("GET", "/v1/models/{model}", "openai", "Describe a model", None, record(
         ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
         token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
     ("POST", "/embed", "tei", "Embed", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
-        prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}), VECTORS),
+        prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}, outputs=OUTPUTS),
+     {"anyOf": [VECTORS, {"type": "array", "items": record(("index",), index=COUNT, **OUTPUT_MEMBERS)}]}),
     ("POST", "/embed_all", "tei", "Embed each token", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": VECTORS}),
@@ -172,9 +230,9 @@ ROWS = [
     ("POST", "/v1/embed", "cohere", "Embed (Cohere v1)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/v2/embed", "cohere", "Embed (Cohere v2)", COHERE_EMBED, record(("embeddings",), embeddings={})),
     ("POST", "/api/embed", "kserve", "Embed (Ollama)", record(("input",), model=MODEL, input={"anyOf": [TEXT, TEXTS]},
-     truncate=FLAG, dimensions=DIMENSIONS, options=OLLAMA_OPTIONS), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
+     truncate=FLAG, dimensions=DIMENSIONS, options=OLLAMA_OPTIONS, keep_alive=KEEP_ALIVE), record(("model", "embeddings"), model={"type": "string"}, embeddings=VECTORS)),
     ("POST", "/api/embeddings", "kserve", "Embed one text without normalization (Ollama)", record(
-        ("prompt",), model=MODEL, prompt=TEXT, options=OLLAMA_OPTIONS),
+        ("prompt",), model=MODEL, prompt=TEXT, options=OLLAMA_OPTIONS, keep_alive=KEEP_ALIVE),
      record(("embedding",), embedding=NUMBERS)),
     ("POST", "/api/show", "kserve", "Describe a model (Ollama)", record((), model=MODEL, name={"type": "string"}),
      record(("details", "model_info", "capabilities"), details={"type": "object"}, model_info={"type": "object"}, capabilities={"type": "array"})),
@@ -183,8 +241,8 @@ ROWS = [
     ("POST", "/api/chat", "kserve", "Refused: no model generates text (Ollama)", record((), model=MODEL), {}),
     ("GET", "/api/tags", "kserve", "List models (Ollama)", None, record(("models",), models={"type": "array"})),
     ("GET", "/api/version", "kserve", "Server version (Ollama)", None, record(("version",), version={"type": "string"})),
-    ("POST", "/", "tei", "Any task of the Hugging Face InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), {}),
-    ("POST", "/models/{model}", "tei", "Alias of / for a named model", record(("inputs",), inputs={}, parameters=PARAMETERS), {}),
+    ("POST", "/", "tei", "Any task of the Hugging Face InferenceClient", record(("inputs",), model=MODEL, inputs={}, parameters=PARAMETERS), TASK_REPLY),
+    ("POST", "/models/{model}", "tei", "Alias of / for a named model", record(("inputs",), inputs={}, parameters=PARAMETERS), TASK_REPLY),
     ("GET", "/v2", "kserve", "Describe the server (KServe v2)", None, record(("name", "version"), name={"type": "string"}, version={"type": "string"})),
     ("GET", "/v2/health/live", "kserve", "Liveness", None, record(("live",), live=FLAG)),
     ("GET", "/v2/health/ready", "kserve", "Readiness", None, record(("ready",), ready=FLAG)),
@@ -222,10 +280,17 @@ ROWS = [
 ]
 
 
-def parameters(path):
-    """Path parameters: the names in braces."""
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            for name in ("model", "version") if f"{{{name}}}" in path]
+# Of the lists of files and batches.
+QUERIES = {path: {"after": {"type": "string", "description": "id of the last entry of the page before"}, "limit": {**AT_LEAST_1, "maximum": most}, **more}
+           for path, most, more in (("/v1/files", 10000, {"purpose": {"type": "string"}, "order": {"type": "string", "enum": ["asc", "desc"]}}),
+                                    ("/v1/batches", 100, {}))}
+
+
+def parameters(method, path):
+    """Path parameters, which are the names in braces, and those of the query."""
+    query = QUERIES.get(path, {}) if method == "GET" else {}
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()] + [{"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for name in ("model", "version", "id") if f"{{{name}}}" in path]
 
 
 def operation(method, path, dialect, summary, request, reply):
@@ -239,10 +304,11 @@ def operation(method, path, dialect, summary, request, reply):
         responses["503"]["content"]["application/json"]["schema"] = {}
     made = {"tags": [dialect], "summary": summary, "responses": responses,
             "operationId": f"{method.lower()} {path}"}
-    if parameters(path):
-        made["parameters"] = parameters(path)
+    if parameters(method, path):
+        made["parameters"] = parameters(method, path)
     if request is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
+        made["requestBody"] = {"required": True, "content": {
+            "multipart/form-data" if request is FORM else "application/json": {"schema": request}}}
         if path.endswith("/infer"):
             made["description"] = ("Supports the binary tensor data extension for inputs and outputs: "
                                    "`Inference-Header-Content-Length` and `binary_data_size`.")

@@ -1,7 +1,8 @@
 /*
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
- * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words.
+ * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words;
+ * late.c has the heads of BGE-M3.
  * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
@@ -80,5 +81,9 @@ gpuserve_status gsv_rows_classify(struct gsv_rows *rows, uint32_t score);
 /* The maximum logit of each vocabulary word over the tokens of a text, and its weight. */
 gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows);
 void gsv_saturate(float *values, size_t n, bool twice);
+
+/* BGE-M3: vectors of late interaction in `context`; weights of tokens in `wide`. */
+gpuserve_status gsv_rows_late(struct gsv_rows *rows);
+gpuserve_status gsv_rows_weigh_tokens(struct gsv_rows *rows);
 
 #endif

@@ -5,9 +5,13 @@
  *                  normalize
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> full embedding as above -> head -> scores
- *   TOKEN_VECTORS  encode -> modules on tokens
+ *   TOKEN_VECTORS  encode -> modules on tokens, or the head of late interaction (BGE-M3)
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
+ *                  encode -> weight of each token (BGE-M3)
+ *
+ * Several outputs of a batch are one run with the encoder, and runs without it (gsv_run.again):
+ * what follows the encoder reads its output and leaves it as it is.
  *
  * Pooled rows alternate between two buffers, one layer at a time. A NaN stays in the row of its
  * text: attention stays within a text, and nothing after the encoder mixes rows.
@@ -54,7 +58,7 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
                                            sizeof(*work->neighbours));
         whole = whole && work->neighbours;
     }
-    if (work->net->spec->config.recurrent.n_layers > 0) {
+    if (gsv_is_recurrent(&work->net->spec->config)) {
         work->sequences = gsv_alloc_array((size_t)options->max_sequences, sizeof(*work->sequences));
         whole = whole && work->sequences;
     }
@@ -148,7 +152,7 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
     case GPUSERVE_TASK_TOKEN_VECTORS:
         return run->raw ? facts->hidden_size : facts->token_dim;
     case GPUSERVE_TASK_SPARSE:
-        return facts->vocab_size;
+        return facts->weighs_tokens ? 1 : facts->vocab_size;
     default:
         return run->dimensions;
     }
@@ -205,7 +209,13 @@ static gpuserve_status write_parts(struct gsv_exec *work, const struct gpuserve_
 
 static bool is_recurrent(const struct gsv_exec *work)
 {
-    return work->net->spec->config.recurrent.n_layers > 0;
+    return gsv_is_recurrent(&work->net->spec->config);
+}
+
+/* The operations of the run begin after the encoder, whose output is in memory. */
+static bool is_hidden_given(const struct gsv_exec *work, const struct gsv_run *run)
+{
+    return run->again || is_recurrent(work);
 }
 
 /* Program number of a run: equal numbers issue equal operations on this gsv_exec, which a backend
@@ -221,18 +231,21 @@ static uint64_t program_of(const struct gsv_run *run)
 static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const gpuserve_status st =
-        is_recurrent(rows->work)
+        is_hidden_given(rows->work, run)
             ? GPUSERVE_OK
             : gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
 
     if (st != GPUSERVE_OK)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
-        return run->raw ? st : gsv_rows_tokens(rows);
+        return run->raw                           ? st
+               : rows->work->net->spec->late_file ? gsv_rows_late(rows)
+                                                  : gsv_rows_tokens(rows);
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
-        return gsv_rows_weigh_words(rows);
+        return rows->work->net->spec->lexical_file ? gsv_rows_weigh_tokens(rows)
+                                                   : gsv_rows_weigh_words(rows);
     return run->task == GPUSERVE_TASK_CLASSIFY
                ? gsv_rows_classify(rows, run->score)
                : gsv_rows_embed(rows, run->dimensions, run->normalize);
@@ -309,29 +322,47 @@ static void normalize_tokens(float *rows, size_t n_rows, size_t columns)
     }
 }
 
-/* Read the token rows. 16-bit rows are read into the upper half of the output and widened in
- * place. */
-static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
-                                     const struct gsv_run *run, gpuserve_error *error)
+/* Read n activations to the host. 16-bit ones are read into the upper half of the output and
+ * widened in place. */
+static gpuserve_status read_activations(struct gsv_exec *work, const void *from, size_t n,
+                                        float *output, gpuserve_error *error)
 {
     const struct gsv_net *net = work->net;
-    const bool labels = run->task == GPUSERVE_TASK_TOKEN_LABELS;
-    const size_t n_rows = (size_t)host->n_tokens;
-    const size_t columns = (size_t)gsv_run_columns(&net->spec->facts, run);
-    const size_t size = net->backend->activation_size(net->dtype), n = n_rows * columns;
-    const void *from = labels     ? work->at.wide
-                       : run->raw ? work->at.hidden
-                                  : gsv_token_output(net->spec, &work->at);
-    char *to = (char *)run->output + n * (sizeof(float) - size);
+    const size_t size = net->backend->activation_size(net->dtype);
+    char *to = (char *)output + n * (sizeof(float) - size);
     gpuserve_status st = net->backend->batch_end(work->stream, to, from, n * size, error);
 
     if (st == GPUSERVE_OK)
         st = net->backend->stream_wait(work->stream, error);
     if (st == GPUSERVE_OK && size == sizeof(uint16_t))
-        widen(run->output, n, net->dtype);
+        widen(output, n, net->dtype);
+    return st;
+}
+
+/* The token rows that a run leaves on the device. */
+static const void *token_rows(const struct gsv_exec *work, const struct gsv_run *run)
+{
+    if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
+        return work->at.wide;
+    if (run->raw)
+        return work->at.hidden;
+    return work->net->spec->late_file ? work->at.context
+                                      : gsv_token_output(work->net->spec, &work->at);
+}
+
+static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
+                                     const struct gsv_run *run, gpuserve_error *error)
+{
+    const struct gsv_spec *spec = work->net->spec;
+    const bool labels = run->task == GPUSERVE_TASK_TOKEN_LABELS;
+    const size_t n_rows = (size_t)host->n_tokens;
+    const size_t columns = (size_t)gsv_run_columns(&spec->facts, run);
+    const gpuserve_status st =
+        read_activations(work, token_rows(work, run), n_rows * columns, run->output, error);
+
     if (st == GPUSERVE_OK && labels)
         score_tokens(run->output, n_rows, columns, run->score);
-    if (st == GPUSERVE_OK && !labels && !run->raw && net->spec->normalizes_tokens)
+    if (st == GPUSERVE_OK && !labels && !run->raw && (spec->normalizes_tokens || spec->late_file))
         normalize_tokens(run->output, n_rows, columns);
     return st;
 }
@@ -374,15 +405,15 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     int32_t replayed = 0;
     gpuserve_status st = prepare(&rows, host, run, error);
 
-    if (st == GPUSERVE_OK && work->neighbours)
+    if (st == GPUSERVE_OK && work->neighbours && !run->again)
         st = gsv_write_neighbours(work->net, work->max_tokens, host, work->neighbours,
                                   work->memory + work->layout.neighbours, error);
-    if (st == GPUSERVE_OK && is_recurrent(work))
+    if (st == GPUSERVE_OK && is_recurrent(work) && !run->again)
         st = gsv_recurrent_encode(work, host, error);
     if (st == GPUSERVE_OK)
         st = backend->batch_begin(work->stream,
-                                  program_of(run) | (is_recurrent(work) ? HIDDEN_GIVEN : 0), host,
-                                  &batch, &replayed, error);
+                                  program_of(run) | (is_hidden_given(work, run) ? HIDDEN_GIVEN : 0),
+                                  host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)
         return st;
     if (!replayed) {
@@ -392,6 +423,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     }
     if (gsv_is_by_token(run->task))
         return finish_tokens(work, host, run, error);
+    if (run->task == GPUSERVE_TASK_SPARSE && work->net->spec->lexical_file)
+        return read_activations(work, work->at.wide, (size_t)host->n_tokens, run->output, error);
     locate(&rows, run);
     st = finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
                      run->output, error);

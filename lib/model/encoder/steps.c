@@ -94,8 +94,10 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
     for (int32_t i = 0; i < n_poolings && i * hidden < columns && st == GPUSERVE_OK; i++) {
         const int32_t left = columns - i * hidden;
         const bool in_parts = rows->skips && poolings[i] != GPUSERVE_POOL_CLS;
-        const bool has_ends =
-            poolings[i] == GPUSERVE_POOL_LAST && net->spec->config.recurrent.directions == 2;
+        const struct gsv_config *config = &net->spec->config;
+        /* The last token of sentence-transformers' word modules is that of Pooling. */
+        const bool has_ends = poolings[i] == GPUSERVE_POOL_LAST && gsv_is_recurrent(config) &&
+                              config->recurrent.directions == 2 && !config->recurrent.is_words;
         struct gpuserve_op_pool op = {
             .batch = in_parts ? &parts : rows->batch,
             .in = rows->tokens,

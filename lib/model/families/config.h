@@ -92,14 +92,18 @@ struct gsv_adapters {
     float scale; /* of the products */
 };
 
-/* Layers of an LSTM in place of the encoder. The gates are input, forget, cell and output. */
+/* Layers of an LSTM or a GRU in place of the encoder. The gates are input, forget, cell and output;
+ * reset, update and new. */
 struct gsv_recurrent {
     int32_t n_layers;   /* 0: the model is another one */
     int32_t units;      /* hidden states of one direction */
     int32_t directions; /* 1 or 2 */
+    uint32_t cell;      /* gpuserve_cell */
     int32_t order[4];   /* the block of the file's rows that holds a gate */
     bool is_keras;      /* the layout of Keras: transposed, one bias */
+    bool is_words;      /* modules of sentence-transformers: no classifier */
     bool has_bias;
+    bool over_words;  /* the layers read the words of an entity head, after the encoder */
     int32_t empty_id; /* the token of a text without words; 0: none */
 };
 
@@ -168,6 +172,12 @@ static inline int32_t gsv_inner_size(const struct gsv_config *config)
 static inline bool gsv_has_own_value(const struct gsv_config *config)
 {
     return config->bottleneck.width > 0 && config->bottleneck.source == GSV_BOTTLENECK_SHARED;
+}
+
+/* True if an LSTM takes the place of the encoder. */
+static inline bool gsv_is_recurrent(const struct gsv_config *config)
+{
+    return config->recurrent.n_layers > 0 && !config->recurrent.over_words;
 }
 
 /* Columns of query, key and value together, and of the attention output. */

@@ -12,7 +12,7 @@
 #include "lib/model/formats/gguf_model.h"
 #include "lib/model/formats/random_model.h"
 #include "lib/model/formats/safetensors.h"
-#include "lib/model/formats/torch_file.h"
+#include "lib/model/formats/torch/torch_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,10 +112,12 @@ static gpuserve_status open_gguf(struct gsv_checkpoint *checkpoint, const struct
     struct gsv_gguf *gguf;
     gpuserve_status st = gsv_gguf_open(&gguf, dir, error);
 
-    if (st == GPUSERVE_OK)
-        st = gsv_gguf_weights(&checkpoint->files[0], gguf, folder, error);
-    if (st == GPUSERVE_OK)
-        checkpoint->n_files = 1;
+    while (st == GPUSERVE_OK && checkpoint->n_files <= gguf->n_parts) {
+        struct gsv_weight_file **file = &checkpoint->files[checkpoint->n_files];
+
+        st = gsv_gguf_weights(file, gguf, checkpoint->n_files, folder, error);
+        checkpoint->n_files += st == GPUSERVE_OK;
+    }
     gsv_gguf_close(&gguf);
     return st;
 }

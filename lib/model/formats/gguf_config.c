@@ -300,6 +300,7 @@ static gpuserve_status read_numbers(struct gguf_numbers *n, const struct gsv_ggu
                                     gpuserve_error *error)
 {
     gpuserve_status st = read_integers(n, gguf, architecture, error);
+    int64_t types;
 
     n->rope_base = 10000.0;
     n->is_causal = strcmp(architecture->name, "qwen3") == 0; /* if the file does not say */
@@ -310,6 +311,11 @@ static gpuserve_status read_numbers(struct gguf_numbers *n, const struct gsv_ggu
     n->vocab = rows_of(gguf, "token_embd.weight");
     n->positions = rows_of(gguf, "position_embd.weight");
     n->types = rows_of(gguf, "token_types.weight");
+    types = n->types;
+    st = gsv_gguf_int(gguf, "tokenizer.ggml.token_type_count", types, types > 0 ? types : INT32_MAX,
+                      &types, error);
+    if (st != GPUSERVE_OK)
+        return st;
     if (n->positions == 0)
         n->positions = n->context;
     if (n->kv_heads == 0)
@@ -436,32 +442,15 @@ gpuserve_status gsv_gguf_config(struct gsv_json_value **out, const struct gsv_gg
     return st;
 }
 
-/* Parts but the first have no other key-values, so this check comes first. */
-static gpuserve_status refuse_parts(const struct gsv_gguf *gguf, gpuserve_error *error)
-{
-    int64_t parts = 1;
-    const gpuserve_status st = gsv_gguf_int(gguf, "split.count", 0, UINT16_MAX, &parts, error);
-
-    if (st != GPUSERVE_OK || parts <= 1)
-        return st;
-    gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-             "%s: the file is one of %lld parts; a model in several GGUF files is not supported",
-             gguf->shown, (long long)parts);
-    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                    "merge the parts: llama-gguf-split --merge FIRST-PART OUTPUT");
-}
-
 gpuserve_status gsv_gguf_read_modules(struct gsv_gguf_modules *modules, const struct gsv_gguf *gguf,
                                       gpuserve_error *error)
 {
     static const char *const folders[GSV_GGUF_MAX_DENSE] = { "dense_2", "dense_3" };
     const struct gguf_architecture *architecture = NULL;
     char key[KEY_BYTES];
-    gpuserve_status st = refuse_parts(gguf, error);
+    gpuserve_status st = find_architecture(gguf, &architecture, error);
 
     *modules = (struct gsv_gguf_modules){ .pooling = GSV_GGUF_POOLING_UNKNOWN };
-    if (st == GPUSERVE_OK)
-        st = find_architecture(gguf, &architecture, error);
     if (st == GPUSERVE_OK)
         st = gsv_gguf_int(gguf, key_of(key, architecture, "pooling_type"), GSV_GGUF_POOLING_NONE,
                           GSV_GGUF_POOLING_RANK, &modules->pooling, error);

@@ -44,9 +44,9 @@ gpuserve_status gsv_gguf_read_modules(struct gsv_gguf_modules *modules, const st
 gpuserve_status gsv_gguf_config(struct gsv_json_value **json, const struct gsv_gguf *gguf,
                                 gpuserve_error *error);
 
-/* Open the tensors of the encoder (folder "") or of a Dense layer under their original names. The
- * result does not refer to `gguf`. */
+/* Open the tensors of the encoder (folder "") or of a Dense layer under their original names, those
+ * that are in part `part` of a split file, counted from 0. The result does not refer to `gguf`. */
 gpuserve_status gsv_gguf_weights(struct gsv_weight_file **file, const struct gsv_gguf *gguf,
-                                 const char *folder, gpuserve_error *error);
+                                 size_t part, const char *folder, gpuserve_error *error);
 
 #endif

@@ -324,14 +324,15 @@ static bool fill_table(struct gguf_weights *weights, const struct gsv_gguf *gguf
     return true;
 }
 
-gpuserve_status gsv_gguf_weights(struct gsv_weight_file **out, const struct gsv_gguf *gguf,
-                                 const char *folder, gpuserve_error *error)
+gpuserve_status gsv_gguf_weights(struct gsv_weight_file **out, const struct gsv_gguf *first,
+                                 size_t part, const char *folder, gpuserve_error *error)
 {
+    const struct gsv_gguf *gguf = part == 0 ? first : first->parts[part - 1];
     struct name_pair pair[2];
     const struct name_pair *names = dense_names(pair, folder);
     struct gguf_weights *weights;
     struct gsv_weight_file *file;
-    gpuserve_status st = *folder ? GPUSERVE_OK : find_names(gguf, &names, error);
+    gpuserve_status st = *folder ? GPUSERVE_OK : find_names(first, &names, error);
 
     *out = NULL;
     if (st != GPUSERVE_OK)

@@ -1,8 +1,8 @@
 /*
  * modules.c - reads the sentence-transformers modules around a transformer.
  *
- *   modules.json                        the chain: Transformer, then modules of output_modules.c,
- *                                       module_steps.c and router.c
+ *   modules.json                        the chain: Transformer, or modules of word_modules.c, then
+ *                                       modules of output_modules.c, module_steps.c and router.c
  *   sentence_bert_config.json           max_seq_length, which overrides tokenizer.json's limit;
  *                                       do_lower_case
  *   config_sentence_transformers.json   prompts.c
@@ -62,12 +62,20 @@ static gpuserve_status add_encoder_module(const struct gsv_module_reader *r, con
         return add_transformer(modules, r->dir, folder, r->error);
     if (strcmp(name, "StaticEmbedding") == 0 && !modules->transformer)
         return add_static(modules, r->dir, folder, r->error);
+    if (strcmp(name, "WordEmbeddings") == 0 && !modules->transformer) {
+        const gpuserve_status st = add_transformer(modules, r->dir, folder, r->error);
+
+        return st == GPUSERVE_OK ? gsv_word_embeddings_add(r, folder) : st;
+    }
+    if (strcmp(name, "LSTM") == 0 && may_pool && modules->words.present && !modules->words.folder &&
+        modules->n_steps == 0)
+        return gsv_lstm_add(r, folder);
     if (strcmp(name, "Pooling") == 0 && may_pool)
         return gsv_pooling_add(r, folder);
     if (strcmp(name, "SpladePooling") == 0 && may_pool && modules->n_steps == 0)
         return gsv_splade_add(r, folder);
     if (strcmp(name, "WeightedLayerPooling") == 0 && may_pool && modules->transformer &&
-        !modules->layer_weights.folder && modules->n_steps == 0)
+        !modules->words.present && !modules->layer_weights.folder && modules->n_steps == 0)
         return gsv_layer_weights_add(r, folder);
     if (strcmp(name, "Router") == 0)
         return gsv_router_add(r, folder, "router_config.json");
@@ -112,7 +120,8 @@ static gpuserve_status add_module(const struct gsv_module_reader *r,
                   gsv_dir_path(r->dir), type);
     return gsv_hint(
         r->error, st,
-        "supported: Transformer or StaticEmbedding, WeightedLayerPooling, Pooling, then "
+        "supported: Transformer, StaticEmbedding, WordEmbeddings or WordEmbeddings and LSTM; "
+        "WeightedLayerPooling, Pooling, then "
         "Dense, LayerNorm, Normalize, Dropout and Router; MLMTransformer and "
         "SpladePooling; Transformer and LogitScore; Dense, MultiVectorMask and Normalize on token "
         "vectors");
@@ -129,6 +138,7 @@ static gpuserve_status add_modules(struct gsv_modules *modules, const struct gsv
                         gsv_dir_path(dir), gsv_json_count(chain));
     for (size_t i = 0; i < gsv_json_count(chain) && st == GPUSERVE_OK; i++)
         st = add_module(&r, gsv_json_at(chain, i));
+    modules->is_static = modules->is_static || (modules->words.present && !modules->words.folder);
     /* A cross-encoder has a Transformer alone, like a directory without modules.json. */
     modules->is_alone = gsv_json_count(chain) == 1 && modules->transformer && !modules->is_static;
     modules->present = !modules->is_alone;
@@ -292,7 +302,8 @@ static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_
 {
     gpuserve_status st = read_chain(modules, dir, error);
 
-    if (st == GPUSERVE_OK && !modules->is_static) /* only tokenizer.json is read for these */
+    /* Only the tokenizer's file is read for these. */
+    if (st == GPUSERVE_OK && !modules->is_static && !modules->words.present)
         st = read_limit(modules, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_prompts_read(modules, dir, error);
@@ -315,6 +326,7 @@ void gsv_modules_reset(struct gsv_modules *modules)
 {
     free(modules->transformer);
     free(modules->layer_weights.folder);
+    free(modules->words.folder);
     for (int32_t i = 0; i < GSV_MAX_STEPS; i++) /* a final Normalize is not counted */
         free(modules->steps[i].folder);
     for (int32_t i = 0; i < modules->n_routes; i++)

@@ -25,14 +25,23 @@ struct gsv_layer_weights {
     int32_t first, n;
 };
 
+/* WordEmbeddings in place of a transformer, and the LSTM after it. */
+struct gsv_word_modules {
+    bool present; /* `transformer` is the folder of WordEmbeddings */
+    char *folder; /* of the LSTM; owned; NULL: there is none */
+    int32_t inputs, units, n_layers;
+    bool is_bidirectional;
+};
+
 struct gsv_modules {
     bool present;      /* modules.json exists and names a module after the transformer */
     bool is_alone;     /* modules.json names only a transformer: a cross-encoder */
     char *transformer; /* folder of config.json and the weights, usually ""; owned */
-    bool is_static;    /* StaticEmbedding instead of a transformer */
+    bool is_static;    /* StaticEmbedding, or WordEmbeddings without an LSTM */
     int32_t poolings[GSV_MAX_POOLINGS];
     int32_t n_poolings;
     struct gsv_layer_weights layer_weights;
+    struct gsv_word_modules words;
     struct gsv_module_step steps[GSV_MAX_STEPS]; /* in the order of modules.json */
     int32_t n_steps;
     char *routes[GSV_MAX_ROUTES]; /* names; owned */
@@ -79,6 +88,10 @@ gpuserve_status gsv_steps_finish(const struct gsv_module_reader *r);
 gpuserve_status gsv_pooling_add(const struct gsv_module_reader *r, const char *folder);
 gpuserve_status gsv_splade_add(const struct gsv_module_reader *r, const char *folder);
 gpuserve_status gsv_logit_score_add(const struct gsv_module_reader *r, const char *folder);
+
+/* word_modules.c: parse wordembedding_config.json, and lstm_config.json of the module after it. */
+gpuserve_status gsv_word_embeddings_add(const struct gsv_module_reader *r, const char *folder);
+gpuserve_status gsv_lstm_add(const struct gsv_module_reader *r, const char *folder);
 
 /* prompts.c: read config_sentence_transformers.json, if the directory has it. */
 gpuserve_status gsv_prompts_read(struct gsv_modules *modules, const struct gsv_dir *dir,

@@ -2,6 +2,7 @@
  * static_table.c - static embeddings: a table of token vectors without an encoder.
  *
  *   StaticEmbedding of sentence-transformers   "embedding.weight" [vocabulary, dim]
+ *   WordEmbeddings of sentence-transformers    "emb_layer.weight" [vocabulary, dim]
  *   model2vec                                  "embeddings" [rows, dim], "mapping" [vocabulary],
  *                                              "weights" [vocabulary]
  *
@@ -111,7 +112,8 @@ static gpuserve_status find_tables(const struct gsv_spec *spec, struct tables *t
     const struct gsv_checkpoint *from = &spec->weights;
 
     memset(tables, 0, sizeof(*tables));
-    if (gsv_checkpoint_find(from, "embedding.weight", &tables->vectors))
+    if (gsv_checkpoint_find(from, spec->modules.words.present ? GSV_WORD_TABLE : "embedding.weight",
+                            &tables->vectors))
         return GPUSERVE_OK;
     if (!gsv_checkpoint_find(from, "embeddings", &tables->vectors))
         return gsv_fail(error, GPUSERVE_E_FORMAT,

@@ -90,6 +90,19 @@ static void digest_float(XXH3_state_t *state, float value)
     digest_number(state, bits);
 }
 
+/* The cell is part of a GRU's digest only, so that those of LSTM models stay equal. Without biases
+ * the weights of both kinds of GRU have the same names and shapes. */
+static void digest_recurrent(XXH3_state_t *state, const struct gsv_config *config)
+{
+    digest_number(state, config->recurrent.directions);
+    digest_number(state, config->recurrent.is_keras);
+    digest_number(state, config->classifier_pooling);
+    for (int32_t i = 0; i < 4; i++)
+        digest_number(state, config->recurrent.order[i]);
+    if (config->recurrent.cell != GPUSERVE_CELL_LSTM)
+        digest_number(state, config->recurrent.cell);
+}
+
 /* Options of the encoder that are not those of BERT; nothing for BERT, whose digests stay equal. */
 static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
 {
@@ -133,13 +146,8 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
         digest_number(state, config->is_trigram);
         digest_number(state, config->n_ffns);
     }
-    if (config->recurrent.n_layers > 0) {
-        digest_number(state, config->recurrent.directions);
-        digest_number(state, config->recurrent.is_keras);
-        digest_number(state, config->classifier_pooling);
-        for (int32_t i = 0; i < 4; i++)
-            digest_number(state, config->recurrent.order[i]);
-    }
+    if (config->recurrent.n_layers > 0)
+        digest_recurrent(state, config);
     if (config->experts.n > 0) {
         digest_number(state, config->experts.n);
         digest_number(state, config->experts.top_k);
@@ -152,6 +160,8 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
             XXH3_128bits_update(state, config->adapters.names[i],
                                 strlen(config->adapters.names[i]) + 1);
     }
+    if (config->recurrent.over_words)
+        digest_number(state, config->recurrent.n_layers);
     if (config->n_stored_layers != config->n_layers)
         digest_number(state, config->n_layers);
 }
@@ -217,6 +227,13 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     digest_number(state, facts->skips_prompt);
     digest_options(state, &spec->config);
     digest_modules(state, spec);
+    if (facts->entity.width > 0) {
+        digest_number(state, facts->entity.max_span);
+        digest_number(state, facts->entity.by_token);
+        digest_number(state, facts->entity.after_class_token);
+        digest_number(state, facts->entity.subtokens);
+        digest_number(state, facts->entity.class_token_id);
+    }
     if (facts->pair_template)
         XXH3_128bits_update(state, facts->pair_template->name,
                             strlen(facts->pair_template->name) + 1);
@@ -257,6 +274,8 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
         if (item->kind == GSV_ITEM_POSITIONS) /* vectors, projection, its bias, gamma, beta */
             elements += ((size_t)gsv_context_columns(&spec->config) + 2) * (size_t)item->k +
                         (size_t)gsv_context_columns(&spec->config);
+        if (item->n_file_columns > 0) /* all columns */
+            elements += (size_t)item->weight[0].count;
         if (item->n_taps > 0) /* those of all taps */
             elements += (size_t)item->weight[0].count;
         if (item->kind == GSV_ITEM_MAPPED_TABLE) /* vectors, indices, factors */
@@ -395,6 +414,18 @@ static gpuserve_status transpose(const struct gsv_reader *reader, const struct g
     return GPUSERVE_OK;
 }
 
+/* Keep k of the columns of a tensor. Row i moves towards the front, so that none is overwritten
+ * before it is read. The bias behind the rows is still unread: zeros. */
+static void take_columns(const struct gsv_reader *reader, const struct gsv_weight *item)
+{
+    const size_t n = (size_t)item->n, k = (size_t)item->k, all = (size_t)item->n_file_columns;
+
+    for (size_t i = 0; i < n; i++)
+        memmove(reader->floats + i * k, reader->floats + i * all + (size_t)item->first,
+                k * sizeof(*reader->floats));
+    memset(reader->floats + n * k, 0, n * sizeof(*reader->floats));
+}
+
 /* Keep one tap of a convolution [n, k / groups, n_taps], and write zeros for the inputs of other
  * groups. The bias behind it becomes zeros. */
 static gpuserve_status take_tap(const struct gsv_reader *reader, const struct gsv_weight *item,
@@ -478,6 +509,8 @@ gpuserve_status gsv_read_linear(struct gsv_reader *reader, const struct gsv_weig
         st = gsv_read_tensor(reader, item, part, reader->floats + row * (size_t)item->k, error);
         if (st == GPUSERVE_OK && item->n_taps > 0)
             st = take_tap(reader, item, error);
+        if (st == GPUSERVE_OK && item->n_file_columns > 0)
+            take_columns(reader, item);
         if (st == GPUSERVE_OK)
             st = gsv_read_tensor(reader, item, 3 + part, bias + row, error);
         has_bias = has_bias || item->bias[part].count > 0;

@@ -13,6 +13,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/weights/adapters.h"
+#include "lib/model/weights/packed_weights.h"
 
 #include <float.h>
 #include <math.h>
@@ -270,12 +271,8 @@ static void work_off_together(struct loader *loader, int32_t n_threads)
 static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 {
     const struct gsv_spec *spec = net->spec;
-    const uint64_t bytes = gsv_net_bytes(spec, net->backend, net->dtype);
-    size_t at = 0;
-    void *memory;
-    gpuserve_status st;
 
-    if (bytes == GSV_TOO_MANY_BYTES)
+    if (gsv_net_bytes(spec, net->backend, net->dtype) == GSV_TOO_MANY_BYTES)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the %s backend does not support the requested dtype (%u)",
                         net->backend->name, net->dtype);
@@ -286,16 +283,34 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
     net->recurrent = gsv_alloc_array(spec->n_items, sizeof(struct gpuserve_lstm_layer *));
     if (!net->addresses || !net->linears || !net->recurrent)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-    st = net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status alloc_memory(struct gsv_net *net, gpuserve_error *error)
+{
+    const uint64_t bytes = gsv_net_bytes(net->spec, net->backend, net->dtype);
+    void *memory;
+    const gpuserve_status st =
+        net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
+
     if (st != GPUSERVE_OK)
         return st;
     net->memory = memory;
     net->bytes = (size_t)bytes;
+    return GPUSERVE_OK;
+}
+
+/* Sets the addresses of the items in net->memory; returns their bytes. */
+static size_t set_addresses(struct gsv_net *net)
+{
+    const struct gsv_spec *spec = net->spec;
+    size_t at = 0;
+
     for (size_t i = 0; i < spec->n_items; i++) {
         net->addresses[i] = net->memory + at;
         at += gsv_weight_bytes(spec, net->backend, &spec->items[i], net->dtype);
     }
-    return GPUSERVE_OK;
+    return at;
 }
 
 static gpuserve_status smooth(struct loader *loader, gpuserve_error *error)
@@ -343,6 +358,26 @@ static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_op
     return st;
 }
 
+static gpuserve_status load_net(struct gsv_net *net, const struct gsv_net_options *options,
+                                gpuserve_error *error)
+{
+    gpuserve_status st = alloc_net(net, error);
+    size_t bytes;
+
+    if (st == GPUSERVE_OK && options->packed && gsv_net_restore(net, options)) {
+        set_addresses(net);
+        return GPUSERVE_OK;
+    }
+    if (st == GPUSERVE_OK)
+        st = alloc_memory(net, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    bytes = set_addresses(net);
+    if (options->packed) /* no stale heap bytes between the items of a file */
+        memset(net->memory, 0, bytes);
+    return load_weights(net, options, error);
+}
+
 gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error)
@@ -359,9 +394,7 @@ gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
     net->device = device;
     net->dtype = options->dtype;
     net->observer = options->observer;
-    st = alloc_net(net, error);
-    if (st == GPUSERVE_OK)
-        st = load_weights(net, options, error);
+    st = load_net(net, options, error);
     if (st != GPUSERVE_OK) {
         gsv_net_free(&net);
         return st;
@@ -380,7 +413,9 @@ void gsv_net_free(struct gsv_net **out)
         net->backend->linear_destroy(&net->linears[i]);
     for (size_t i = 0; net->recurrent && i < net->spec->n_items; i++)
         net->backend->lstm_layer_destroy(&net->recurrent[i]);
-    if (net->memory)
+    if (net->mapped)
+        gsv_net_unmap(net);
+    else if (net->memory)
         net->backend->memory_free(net->device, net->memory);
     free(net->linears);
     free(net->recurrent);
@@ -408,16 +443,28 @@ void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
  * Threading: the caller ensures that no gsv_exec of the net exists.
  */
 
+/* Bytes at net->memory: a mapped file ends after the last item or linear in use. */
+static size_t bytes_in_memory(const struct gsv_net *net)
+{
+    const size_t mapped =
+        net->mapped ? net->mapped_bytes - (size_t)(net->memory - net->mapped) : net->bytes;
+
+    return mapped < net->bytes ? mapped : net->bytes;
+}
+
 gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
     if (host)
-        st = net->backend->memory_read(net->device, host, net->memory, net->bytes, error);
+        st = net->backend->memory_read(net->device, host, net->memory, bytes_in_memory(net), error);
     if (st != GPUSERVE_OK)
         return st;
-    net->backend->memory_free(net->device, net->memory);
     net->offloaded_from = net->memory;
+    if (net->mapped)
+        gsv_net_unmap(net);
+    else
+        net->backend->memory_free(net->device, net->memory);
     net->memory = NULL;
     return GPUSERVE_OK;
 }

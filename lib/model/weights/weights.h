@@ -18,7 +18,9 @@ struct gsv_net {
     char *memory;         /* device memory; NULL while offloaded */
     char *offloaded_from; /* the former address: while offloaded, `addresses` still point there */
     size_t bytes;         /* size of `memory` */
-    char **addresses;     /* [n_items] addresses within `memory` */
+    char *mapped;         /* a file that `memory` is part of, read-only; NULL: none */
+    size_t mapped_bytes;
+    char **addresses;                       /* [n_items] addresses within `memory` */
     struct gpuserve_linear **linears;       /* [n_items] NULL for items that are not linears */
     struct gpuserve_lstm_layer **recurrent; /* [n_items] NULL but for the first item of a layer */
     uint64_t digest[2];

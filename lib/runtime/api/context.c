@@ -8,8 +8,10 @@
 #include "lib/runtime/context.h"
 
 #include "lib/base/error.h"
-#include "lib/base/host.h"
+#include "lib/base/host/cpu_allowance.h"
+#include "lib/base/host/host.h"
 #include "lib/runtime/models/registry.h"
+#include "lib/runtime/models/weights_folder.h"
 
 #include <gpuserve/gpuserve.h>
 #include <inttypes.h>
@@ -75,12 +77,21 @@ static gpuserve_status check_options(const gpuserve_context_options *options, gp
     return GPUSERVE_OK;
 }
 
+static int32_t allowed_threads(void)
+{
+    struct gsv_cpu_allowance allowance;
+
+    gsv_cpu_allowance_read(&allowance, NULL);
+    return allowance.threads;
+}
+
 static void context_free(gpuserve_context *context)
 {
     gsv_plugin_close(&context->cuda);
     gsv_budget_reset(&context->budget);
     gsv_metrics_reset(&context->metrics);
     gsv_hub_reset(&context->hub);
+    free(context->weights_folder);
     gsv_cores_reset(&context->cores);
     gsv_topology_reset(&context->topology);
     gsv_fork_check_reset(&context->fork_check);
@@ -112,7 +123,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     gsv_metrics_init(&context->metrics);
     gsv_nvtx_init(&context->nvtx);
     atomic_init(&context->n_owners, 1);
-    context->n_threads = options.n_threads ? (int32_t)options.n_threads : gsv_host_cpus();
+    context->n_threads = options.n_threads ? (int32_t)options.n_threads : allowed_threads();
     gsv_cores_init(&context->cores, context->n_threads);
     if (gsv_core_set_allowed(&allowed))
         gsv_topology_read(&context->topology, "/sys/devices/system", &allowed);
@@ -123,6 +134,8 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     st = gsv_fork_check_init(&context->fork_check, error);
     if (st == GPUSERVE_OK)
         st = gsv_hub_init(&context->hub, options.cache_dir, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_weights_folder(&context->weights_folder, error);
     if (st == GPUSERVE_OK)
         st = gsv_plugin_init(&context->cuda, "cuda", options.plugin_dir, error);
     if (st != GPUSERVE_OK) {

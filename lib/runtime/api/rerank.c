@@ -3,6 +3,7 @@
  *
  *   CROSS_ENCODER   (query, document) as a pair -> the model's single logit -> sigmoid
  *   COSINE          query -> unit vector; documents -> unit vectors -> dot products
+ *   MAX_SIM         query -> token vectors; documents -> token vectors -> gpuserve_max_sim()
  *
  * Documents run in blocks of BLOCK_DOCUMENTS, so that scratch memory beside the results does not
  * grow with their number. The caller's memory is written last, after all results are known. The
@@ -19,6 +20,9 @@
 #include <string.h>
 
 #define BLOCK_DOCUMENTS 4096
+/* Address space of the token vectors of a block, as if each document had the most tokens; only the
+ * pages of those it has are used. */
+#define BLOCK_BYTES ((size_t)256 << 20)
 
 struct rerank {
     struct gsv_model *model; /* pinned: one model for the query and all documents */
@@ -28,12 +32,16 @@ struct rerank {
     size_t n;
     gpuserve_rerank_options options;
     size_t dim;
-    float *scores;        /* [n] */
-    gpuserve_item *items; /* [n] */
-    float *vectors;       /* COSINE: [block, dim] */
-    float *query_vector;  /* COSINE: [dim] */
-    const char **queries; /* CROSS_ENCODER: the query, [block] times */
-    size_t *query_sizes;  /* [block] */
+    size_t block;            /* documents */
+    size_t row_floats;       /* of a text: dim, or those of the most tokens */
+    float *scores;           /* [n] */
+    gpuserve_item *items;    /* [n] */
+    float *vectors;          /* COSINE: [block, dim]; MAX_SIM: [tokens of the block, dim] */
+    float *query_vector;     /* COSINE: [dim]; MAX_SIM: [tokens, dim] */
+    size_t *offsets;         /* MAX_SIM: [block + 1] first token of each document */
+    size_t query_offsets[2]; /* MAX_SIM: of the query */
+    const char **queries;    /* CROSS_ENCODER: the query, [block] times */
+    size_t *query_sizes;     /* [block] */
     uint64_t begin_ns;
     gpuserve_result result;
 };
@@ -47,9 +55,9 @@ GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_
 
 static gpuserve_status check_options(const gpuserve_rerank_options *options, gpuserve_error *error)
 {
-    if (options->method > GPUSERVE_RERANK_COSINE)
+    if (options->method > GPUSERVE_RERANK_MAX_SIM)
         return gsv_fail(error, GPUSERVE_E_INVALID, "rerank options: method is %u, outside 0 to %d",
-                        options->method, GPUSERVE_RERANK_COSINE);
+                        options->method, GPUSERVE_RERANK_MAX_SIM);
     if (options->score != GPUSERVE_SCORE_DEFAULT && options->score != GPUSERVE_SCORE_RAW &&
         options->score != GPUSERVE_SCORE_SIGMOID)
         return gsv_fail(error, GPUSERVE_E_INVALID,
@@ -86,8 +94,13 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
                         "the model is not a cross-encoder: a cross-encoder's own classifier has "
                         "one label, this one has %zu",
                         facts->own_classifier ? facts->n_labels : 0);
-    if (r->options.method == GPUSERVE_RERANK_COSINE && facts->dim > 0)
+    if ((r->options.method == GPUSERVE_RERANK_COSINE && facts->dim > 0) ||
+        (r->options.method == GPUSERVE_RERANK_MAX_SIM && facts->is_late))
         return GPUSERVE_OK;
+    if (r->options.method == GPUSERVE_RERANK_MAX_SIM)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model does not support MaxSim: its token vectors are not made for "
+                        "late interaction (ColBERT)");
     if (r->options.method == GPUSERVE_RERANK_COSINE)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model does not support cosine scores: it has no embedding, only a "
@@ -130,7 +143,6 @@ static void set_prompt(const struct rerank *r, gpuserve_job *job, bool is_query)
 /* Job fields common to the whole call; the deadline covers the whole call. */
 static gpuserve_job new_job(const struct rerank *r)
 {
-    const int64_t spent_us = (int64_t)((gsv_now_ns() - r->begin_ns) / 1000);
     gpuserve_job job = GPUSERVE_JOB_INIT;
 
     job.truncation = r->options.truncation;
@@ -138,18 +150,22 @@ static gpuserve_job new_job(const struct rerank *r)
     job.cache = r->options.cache;
     job.expected_fingerprint = r->options.expected_fingerprint;
     job.client = r->options.client;
-    job.deadline_us = r->options.deadline_us;
-    if (job.deadline_us > 0)
-        job.deadline_us = job.deadline_us > spent_us ? job.deadline_us - spent_us : -1;
+    job.deadline_us = gsv_deadline_left_us(r->options.deadline_us, r->begin_ns);
     return job;
+}
+
+static bool is_max_sim(const struct rerank *r)
+{
+    return r->options.method == GPUSERVE_RERANK_MAX_SIM;
 }
 
 static gpuserve_job embedding_job(const struct rerank *r, bool is_query)
 {
     gpuserve_job job = new_job(r);
 
-    job.task = GPUSERVE_TASK_EMBED;
-    job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
+    job.task = is_max_sim(r) ? GPUSERVE_TASK_TOKEN_VECTORS : GPUSERVE_TASK_EMBED;
+    if (!is_max_sim(r))
+        job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
     set_prompt(r, &job, is_query);
     return job;
 }
@@ -220,7 +236,8 @@ static gpuserve_status embed_documents(struct rerank *r, size_t first, size_t n,
     job.texts = r->documents + first;
     job.text_sizes = r->options.document_sizes ? r->options.document_sizes + first : NULL;
     job.output = r->vectors;
-    job.output_capacity = n * r->dim;
+    job.output_capacity = n * r->row_floats;
+    job.token_offsets = r->offsets;
     return run_block(r, &job, first, error);
 }
 
@@ -235,20 +252,43 @@ static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request
     job.texts = &r->query;
     job.text_sizes = &r->query_size;
     job.output = r->query_vector;
-    job.output_capacity = r->dim;
+    job.output_capacity = r->row_floats;
+    job.token_offsets = is_max_sim(r) ? r->query_offsets : NULL;
     job.result = result;
     st = gsv_request_create(request, r->model, &job, NULL, NULL, false, gsv_now_ns(), error);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the query");
 }
 
-static gpuserve_status score_cosines(struct rerank *r, gpuserve_error *error)
+/* MaxSim of a document whose token vectors begin at `vectors`. */
+static float max_sim(const struct rerank *r, const float *vectors, size_t n_tokens)
+{
+    const size_t first = (size_t)r->model->plan.facts->first_vector;
+    const size_t n_query = r->query_offsets[1] > first ? r->query_offsets[1] - first : 0;
+    const size_t n_document = n_tokens > first ? n_tokens - first : 0;
+    const float sum = gpuserve_max_sim(r->query_vector + first * r->dim, n_query,
+                                       vectors + first * r->dim, n_document, r->dim);
+
+    return r->options.score == GPUSERVE_SCORE_RAW || n_query == 0 ? sum : sum / (float)n_query;
+}
+
+/* Documents [first, first + n), whose vectors are in r->vectors. */
+static void score_block(const struct rerank *r, size_t first, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        r->scores[first + i] =
+            is_max_sim(r)
+                ? max_sim(r, r->vectors + r->offsets[i] * r->dim, r->offsets[i + 1] - r->offsets[i])
+                : gpuserve_dot(r->query_vector, r->vectors + i * r->dim, r->dim);
+}
+
+static gpuserve_status score_vectors(struct rerank *r, gpuserve_error *error)
 {
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_request *query = NULL;
     gpuserve_status st = submit_query(r, &query, &result, error);
 
-    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += BLOCK_DOCUMENTS) {
-        const size_t left = r->n - first, n = left < BLOCK_DOCUMENTS ? left : BLOCK_DOCUMENTS;
+    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += r->block) {
+        const size_t left = r->n - first, n = left < r->block ? left : r->block;
 
         st = embed_documents(r, first, n, error);
         if (st == GPUSERVE_OK && query) {
@@ -256,8 +296,8 @@ static gpuserve_status score_cosines(struct rerank *r, gpuserve_error *error)
             if (st != GPUSERVE_OK)
                 gsv_fail_in(error, st, "the query");
         }
-        for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
-            r->scores[first + i] = gpuserve_dot(r->query_vector, r->vectors + i * r->dim, r->dim);
+        if (st == GPUSERVE_OK)
+            score_block(r, first, n);
     }
     gpuserve_request_free(&query);
     return st;
@@ -267,38 +307,60 @@ static gpuserve_status score_all_pairs(struct rerank *r, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += BLOCK_DOCUMENTS) {
+    for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += r->block) {
         const size_t left = r->n - first;
 
-        st = score_pairs(r, first, left < BLOCK_DOCUMENTS ? left : BLOCK_DOCUMENTS, error);
+        st = score_pairs(r, first, left < r->block ? left : r->block, error);
     }
     return st;
 }
 
 /* ------------------------------------------------------------------------------------- memory */
 
+/* Vectors of a block of documents and of the query. */
+static bool alloc_vectors(struct rerank *r)
+{
+    const struct gsv_plan *plan = &r->model->plan;
+    size_t bytes;
+
+    r->dim = (size_t)(is_max_sim(r) ? plan->facts->token_dim : plan->facts->dim);
+    r->row_floats = r->dim * (is_max_sim(r) ? (size_t)plan->max_tokens : 1);
+    bytes = r->row_floats * sizeof(float); /* both are below 2^31 */
+    if (is_max_sim(r) && r->block > BLOCK_BYTES / bytes)
+        r->block = BLOCK_BYTES / bytes > 0 ? BLOCK_BYTES / bytes : 1;
+    if (is_max_sim(r)) {
+        r->offsets = gsv_alloc_array(r->block + 1, sizeof(*r->offsets));
+        if (!r->offsets)
+            return false;
+    }
+    r->vectors = gsv_alloc_mapped(r->block * bytes);
+    r->query_vector = gsv_alloc_mapped(bytes);
+    return r->vectors && r->query_vector;
+}
+
+/* The query of each pair of a block. */
+static bool alloc_queries(struct rerank *r)
+{
+    r->queries = gsv_alloc_array(r->block, sizeof(*r->queries));
+    r->query_sizes = gsv_alloc_array(r->block, sizeof(*r->query_sizes));
+    for (size_t i = 0; i < r->block && r->queries && r->query_sizes; i++) {
+        r->queries[i] = r->query;
+        r->query_sizes[i] = r->query_size;
+    }
+    return r->queries && r->query_sizes;
+}
+
 static gpuserve_status alloc_buffers(struct rerank *r, gpuserve_error *error)
 {
-    const size_t block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
     bool whole;
 
+    r->block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
     r->scores = gsv_alloc_array(r->n, sizeof(*r->scores));
     r->items = gsv_alloc_array(r->n, sizeof(*r->items));
     whole = r->scores && r->items;
-    if (r->options.method == GPUSERVE_RERANK_COSINE) {
-        r->dim = (size_t)r->model->plan.facts->dim;
-        r->vectors = gsv_alloc_array(block * r->dim, sizeof(*r->vectors));
-        r->query_vector = gsv_alloc_array(r->dim, sizeof(*r->query_vector));
-        whole = whole && r->vectors && r->query_vector;
-    } else {
-        r->queries = gsv_alloc_array(block, sizeof(*r->queries));
-        r->query_sizes = gsv_alloc_array(block, sizeof(*r->query_sizes));
-        whole = whole && r->queries && r->query_sizes;
-        for (size_t i = 0; i < block && whole; i++) {
-            r->queries[i] = r->query;
-            r->query_sizes[i] = r->query_size;
-        }
-    }
+    if (whole)
+        whole = r->options.method == GPUSERVE_RERANK_CROSS_ENCODER ? alloc_queries(r)
+                                                                   : alloc_vectors(r);
     return whole ? GPUSERVE_OK
                  : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory to rerank %zu documents", r->n);
 }
@@ -307,8 +369,9 @@ static void free_buffers(struct rerank *r)
 {
     free(r->scores);
     free(r->items);
-    free(r->vectors);
-    free(r->query_vector);
+    gsv_free_mapped(r->vectors);
+    gsv_free_mapped(r->query_vector);
+    free(r->offsets);
     free(r->queries);
     free(r->query_sizes);
 }
@@ -358,8 +421,8 @@ static gpuserve_status rerank(struct rerank *r, float *scores, size_t *order, gp
     gpuserve_status st = alloc_buffers(r, error);
 
     if (st == GPUSERVE_OK)
-        st = r->options.method == GPUSERVE_RERANK_COSINE ? score_cosines(r, error)
-                                                         : score_all_pairs(r, error);
+        st = r->options.method == GPUSERVE_RERANK_CROSS_ENCODER ? score_all_pairs(r, error)
+                                                                : score_vectors(r, error);
     if (st == GPUSERVE_OK) {
         st = judge(r, error);
         hand_over(r, scores, order);

@@ -1,14 +1,19 @@
 /*
- * vector_math.c - dot products, top-k rows of a matrix, compaction of sparse rows.
+ * vector_math.c - dot products, late interaction, top-k rows of a matrix, compaction of sparse
+ * rows.
  *
  * Sums use float64 in a fixed order: eight partial sums, which lets the compiler vectorise, joined
  * pairwise. Top-k uses a binary heap of k rows whose root is the worst kept row, then heapsort. No
  * allocation, no shared state.
  */
+#include "kernels/kernels.h"
+
 #include <gpuserve/gpuserve.h>
 
 #include <math.h>
 #include <stdbool.h>
+
+#define MAX_SIM_ROWS 32 /* query rows at a time; a multiple of the rows of a kernel's tile */
 
 static double dot(const float *a, const float *b, size_t n)
 {
@@ -28,6 +33,25 @@ static double dot(const float *a, const float *b, size_t n)
 GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n)
 {
     return a && b ? (float)dot(a, b, n) : 0.0f;
+}
+
+GPUSERVE_API float gpuserve_max_sim(const float *query, size_t n_query, const float *document,
+                                    size_t n_document, size_t dim)
+{
+    float best[MAX_SIM_ROWS];
+    double sum = 0;
+
+    if (!query || !document || n_document == 0 || dim > INT32_MAX)
+        return 0.0f;
+    for (size_t first = 0; first < n_query; first += MAX_SIM_ROWS) {
+        const size_t left = n_query - first, n = left < MAX_SIM_ROWS ? left : MAX_SIM_ROWS;
+        const struct gsv_max_sim op = { query + first * dim, document, n, n_document, dim };
+
+        gsv_cpu_max_sim(&op, best);
+        for (size_t i = 0; i < n; i++)
+            sum += (double)best[i];
+    }
+    return (float)sum;
 }
 
 /* Top-k state. Row numbers are kept in the caller's `indices`. Scores are recomputed if the caller

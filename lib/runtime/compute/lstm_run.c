@@ -44,9 +44,9 @@ static gpuserve_status check_lengths(struct lstm_run_call *call, gpuserve_error 
 {
     const gpuserve_lstm_job *job = &call->job;
 
-    if (job->variant > GPUSERVE_LSTM_FUSED)
+    if (job->variant > GPUSERVE_LSTM_CUDNN)
         return gsv_fail(error, GPUSERVE_E_INVALID, "variant is %u, outside 0 to %d", job->variant,
-                        GPUSERVE_LSTM_FUSED);
+                        GPUSERVE_LSTM_CUDNN);
     if (job->n_sequences < 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "n_sequences is %" PRId32 ", the minimum is 0",
                         job->n_sequences);

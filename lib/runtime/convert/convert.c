@@ -76,6 +76,8 @@ static void list_folders(struct conversion *c)
     c->folders[c->n_folders++] = c->modules.transformer;
     if (c->modules.layer_weights.folder)
         c->folders[c->n_folders++] = c->modules.layer_weights.folder;
+    if (c->modules.words.folder)
+        c->folders[c->n_folders++] = c->modules.words.folder;
     for (int32_t i = 0; i < c->modules.n_steps; i++)
         if (c->modules.steps[i].folder)
             c->folders[c->n_folders++] = c->modules.steps[i].folder;
@@ -112,7 +114,7 @@ static gpuserve_status open_input(struct conversion *c, gpuserve_error *error)
         st = fail_gguf(c, error);
     if (st == GPUSERVE_OK)
         st = gsv_modules_read(&c->modules, c->dir, error);
-    if (st == GPUSERVE_OK && !c->modules.is_static &&
+    if (st == GPUSERVE_OK && !c->modules.is_static && !c->modules.words.present &&
         !gsv_dir_has_in(c->dir, c->modules.transformer, "config.json"))
         st = fail_no_config(c, error);
     if (st == GPUSERVE_OK && c->modules.n_routes > 0)

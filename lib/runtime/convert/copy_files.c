@@ -20,6 +20,8 @@
 
 static const char *const endings[] = { ".json",  ".jsonl", ".txt", ".model", ".spm",
                                        ".jinja", ".md",    ".py",  ".yaml",  ".yml" };
+/* The heads of BGE-M3, copied as they are. */
+static const char *const heads[] = { "sparse_linear.pt", "colbert_linear.pt" };
 static const char *const documents[] = { "LICENSE", "LICENCE", "NOTICE", "COPYING", "README" };
 /* Folders with the same model in formats of other programs. */
 static const char *const other_formats[] = { "onnx", "openvino", "coreml", "tflite", "tensorrt" };
@@ -40,6 +42,9 @@ static bool is_copied(const char *name)
             return true;
     for (size_t i = 0; i < sizeof(documents) / sizeof(documents[0]); i++)
         if (strcmp(name, documents[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        if (strcmp(name, heads[i]) == 0)
             return true;
     return false;
 }

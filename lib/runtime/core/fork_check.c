@@ -1,7 +1,8 @@
 /*
  * fork_check.c - detects that the process is a fork() child of the one that created a handle.
  *
- * Uses a page with MADV_WIPEONFORK; falls back to the process id where madvise() rejects it.
+ * Uses a page with MADV_WIPEONFORK; falls back to the process id where madvise() rejects it, or
+ * accepts anything and does nothing: QEMU's user mode does.
  */
 #define _GNU_SOURCE
 #include "lib/runtime/core/fork_check.h"
@@ -10,6 +11,8 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define NO_ADVICE (-1) /* no kernel accepts it */
 
 gpuserve_status gsv_fork_check_init(struct gsv_fork_check *fork_check, gpuserve_error *error)
 {
@@ -20,7 +23,7 @@ gpuserve_status gsv_fork_check_init(struct gsv_fork_check *fork_check, gpuserve_
     fork_check->maker = getpid();
     if (page == MAP_FAILED)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a page");
-    if (madvise(page, size, MADV_WIPEONFORK) != 0) {
+    if (madvise(page, size, NO_ADVICE) == 0 || madvise(page, size, MADV_WIPEONFORK) != 0) {
         munmap(page, size);
         return GPUSERVE_OK;
     }

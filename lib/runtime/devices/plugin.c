@@ -79,6 +79,7 @@ static const struct {
     SLOT(lstm_layer_move),
     SLOT(lstm_bytes),
     SLOT(lstm),
+    SLOT(random),
 };
 
 #define N_SLOTS (sizeof(slots) / sizeof(slots[0]))

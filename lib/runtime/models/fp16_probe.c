@@ -9,9 +9,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/runtime/core/finite.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 
 /* Overflows come from the special tokens and the most frequent words. */
@@ -45,12 +44,13 @@ static gpuserve_status run_task(bool *overflows, const struct gsv_plan *plan, st
     const struct gsv_run run = {
         .task = task, .dimensions = plan->facts->dim, .score = GPUSERVE_SCORE_RAW, .output = output
     };
-    const int32_t n_rows = gsv_is_by_token(task) ? batch->n_tokens : batch->n_sequences;
+    const int32_t n_rows =
+        gsv_runs_by_token(plan->facts, task) ? batch->n_tokens : batch->n_sequences;
     const size_t n = (size_t)n_rows * (size_t)gsv_run_columns(plan->facts, &run);
     const gpuserve_status st = gsv_net_run(work, batch, &run, error);
 
-    for (size_t i = 0; st == GPUSERVE_OK && i < n; i++)
-        *overflows |= !(fabsf(output[i]) <= FLT_MAX);
+    if (st == GPUSERVE_OK && !gsv_all_finite(output, n))
+        *overflows = true;
     return st;
 }
 
@@ -67,7 +67,7 @@ static gpuserve_status run_tasks(bool *overflows, const struct gsv_plan *plan,
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_CLASSIFY, output, error);
     if (st == GPUSERVE_OK && facts->labels_tokens)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_LABELS, output, error);
-    if (st == GPUSERVE_OK && facts->is_by_token)
+    if (st == GPUSERVE_OK && facts->is_late)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_TOKEN_VECTORS, output, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(overflows, plan, work, batch, GPUSERVE_TASK_SPARSE, output, error);

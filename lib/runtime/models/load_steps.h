@@ -53,6 +53,19 @@ gpuserve_status gsv_probe_overflow(bool *overflows, const struct gsv_plan *plan,
 gpuserve_status gsv_model_warm(struct gsv_model *model, const gpuserve_model_options *options,
                                uint32_t otherwise, gpuserve_error *error);
 
+/*
+ * The entity head of a loaded model. It has one execution context, on a replica that works, which
+ * callers take in turns.
+ */
+
+/* Create the context, if the model has such a head; before its first request. */
+gpuserve_status gsv_entity_start(struct gsv_model *model, gpuserve_error *error);
+void gsv_entity_stop(struct gsv_model *model);
+/* Take the context, waiting for other threads; gsv_entity_give() must follow, also on failure. */
+gpuserve_status gsv_entity_take(struct gsv_model *model, struct gsv_entity_exec **exec,
+                                gpuserve_error *error);
+void gsv_entity_give(struct gsv_model *model);
+
 /* Identifies a model's vector space by a hash. */
 
 /* Both results are 32 hexadecimal digits and a NUL.

@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/models/load_steps.h"
 #include "lib/runtime/models/failover.h"
+#include "lib/runtime/models/weights_cache.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -30,6 +31,7 @@ gpuserve_status gsv_model_plan(struct gsv_model **out, gpuserve_context *context
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     model->context = gpuserve_context_ref(context);
     gsv_encoders_init(&model->encoders);
+    pthread_mutex_init(&model->entity.lock, NULL);
     model->name = gsv_copy_text(name, strlen(name));
     st = model->name ? gsv_plan_read(&model->plan, context, path, options, error)
                      : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's name");
@@ -196,6 +198,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
         .progress_user = &reading,
     };
     struct gsv_calibration calibration = { 0 }, probes = { 0 };
+    struct gsv_weights_cache cache;
     gpuserve_status st = GPUSERVE_OK;
 
     if (model->offloaded)
@@ -208,7 +211,13 @@ static gpuserve_status load_replicas(struct gsv_model *model,
         options.calibration = &calibration.batch;
         options.probes = &probes.batch;
     }
-    st = st == GPUSERVE_OK ? load_live_replicas(model, &options, &reading.before, error) : st;
+    if (st == GPUSERVE_OK) {
+        gsv_weights_cache_begin(&cache, model, &calibration, &probes);
+        options.packed = cache.is_on ? &cache.file : NULL;
+        st = load_live_replicas(model, &options, &reading.before, error);
+    }
+    if (st == GPUSERVE_OK)
+        gsv_weights_cache_end(&cache, model, any_net(model), &calibration, &probes);
     gsv_calibration_reset(&calibration);
     gsv_calibration_reset(&probes);
     return st;
@@ -248,6 +257,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .max_queue_tokens = plan->max_queue_tokens,
         .max_queue_bytes = plan->max_queue_bytes,
         .max_queue_ns = plan->max_queue_ns,
+        .max_tokens_per_second = plan->max_tokens_per_second,
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,
@@ -260,6 +270,8 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
 
     if (st == GPUSERVE_OK && plan->cache_bytes > 0)
         st = gsv_cache_create(&model->cache, plan->cache_bytes, &model->context->metrics, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_entity_start(model, error);
     return st == GPUSERVE_OK ? gsv_workers_start(&model->workers, model, error) : st;
 }
 
@@ -396,6 +408,7 @@ static void stop(struct gsv_model *model)
     if (model->batcher)
         gsv_batcher_close(model->batcher);
     gsv_workers_stop(&model->workers);
+    gsv_entity_stop(model);
     gsv_batcher_unref(&model->batcher);
     gsv_cache_free(&model->cache);
     if (model->is_counted)
@@ -438,6 +451,7 @@ void gsv_model_free(struct gsv_model **out)
     atomic_fetch_sub(&model->context->metrics.replicas_lost,
                      (uint64_t)__builtin_popcountll(atomic_load(&model->lost_replicas)));
     gsv_encoders_reset(&model->encoders);
+    pthread_mutex_destroy(&model->entity.lock);
     gsv_metrics_model_reset(&model->metrics);
     gsv_plan_reset(&model->plan);
     gpuserve_context_unref(&model->context);

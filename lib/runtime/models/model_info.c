@@ -14,14 +14,18 @@ gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts)
 {
     if (facts->own_classifier && facts->n_labels == 1 && !facts->labels_tokens)
         return GPUSERVE_RERANK_CROSS_ENCODER;
-    return facts->dim > 0 ? GPUSERVE_RERANK_COSINE : GPUSERVE_RERANK_DEFAULT;
+    if (facts->dim > 0)
+        return GPUSERVE_RERANK_COSINE;
+    return facts->is_late ? GPUSERVE_RERANK_MAX_SIM : GPUSERVE_RERANK_DEFAULT;
 }
 
 const char *gsv_rerank_method_name(gpuserve_rerank_method method)
 {
-    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
-        return "cross_encoder";
-    return method == GPUSERVE_RERANK_COSINE ? "cosine" : NULL;
+    static const char *const names[] = { [GPUSERVE_RERANK_CROSS_ENCODER] = "cross_encoder",
+                                         [GPUSERVE_RERANK_COSINE] = "cosine",
+                                         [GPUSERVE_RERANK_MAX_SIM] = "max_sim" };
+
+    return names[method];
 }
 
 static void free_info(struct gsv_model_info *info)

@@ -60,7 +60,7 @@ static gpuserve_status texts_init(struct texts *texts, struct warmer *warmer, si
     texts->columns = dim > facts->n_labels ? dim : facts->n_labels;
     if (facts->labels_tokens && texts->columns < facts->n_labels * length)
         texts->columns = facts->n_labels * length;
-    if (facts->is_by_token && texts->columns < (size_t)facts->token_dim * length)
+    if (facts->is_late && texts->columns < (size_t)facts->token_dim * length)
         texts->columns = (size_t)facts->token_dim * length;
     if (facts->is_sparse && texts->columns < (size_t)facts->vocab_size)
         texts->columns = (size_t)facts->vocab_size;
@@ -116,7 +116,7 @@ static gpuserve_status run(struct warmer *warmer, size_t n, size_t length, uint6
         st = run_task(warmer, &texts, GPUSERVE_TASK_CLASSIFY, error);
     if (st == GPUSERVE_OK && facts->labels_tokens)
         st = run_task(warmer, &texts, GPUSERVE_TASK_TOKEN_LABELS, error);
-    if (st == GPUSERVE_OK && facts->is_by_token)
+    if (st == GPUSERVE_OK && facts->is_late)
         st = run_task(warmer, &texts, GPUSERVE_TASK_TOKEN_VECTORS, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(warmer, &texts, GPUSERVE_TASK_SPARSE, error);

@@ -7,9 +7,11 @@
  */
 #define _GNU_SOURCE
 #include "lib/base/error.h"
-#include "lib/base/host.h"
+#include "lib/base/host/cpu_allowance.h"
+#include "lib/base/host/host.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/devices/device.h"
+#include "lib/runtime/models/weights_folder.h"
 #include "lib/runtime/observe/device_report.h"
 #include "lib/runtime/observe/doctor_layers.h"
 #include "lib/runtime/core/json_out.h"
@@ -22,13 +24,16 @@
 static struct gsv_json describe_host(const gpuserve_context *context)
 {
     struct gsv_json json = gsv_json_begin();
+    struct gsv_cpu_allowance allowance;
     struct utsname system;
     char name[128];
 
+    gsv_cpu_allowance_read(&allowance, NULL);
     gsv_host_cpu_name(name, sizeof(name));
     gsv_json_add_string(&json, "processor", name);
     gsv_json_add_number(&json, "cpus_online", sysconf(_SC_NPROCESSORS_ONLN));
     gsv_json_add_number(&json, "cpus_usable", gsv_host_cpus());
+    gsv_json_add_number(&json, "cores_usable", allowance.cores);
     gsv_json_add_number(&json, "threads", context->n_threads);
     gsv_json_add_number(&json, "core_groups", context->topology.n);
     gsv_json_add_number(&json, "memory_bytes", (int64_t)gsv_host_memory_bytes());
@@ -37,6 +42,20 @@ static struct gsv_json describe_host(const gpuserve_context *context)
         gsv_json_add_string(&json, "kernel", system.release);
         gsv_json_add_string(&json, "machine", system.machine);
     }
+    return json;
+}
+
+static struct gsv_json describe_weights_cache(const gpuserve_context *context)
+{
+    struct gsv_json json = gsv_json_begin();
+    uint64_t bytes = 0;
+    int n = 0;
+
+    if (context->weights_folder)
+        n = gsv_weights_folder_size(context->weights_folder, &bytes);
+    gsv_json_add_string(&json, "path", context->weights_folder);
+    gsv_json_add_number(&json, "files", n);
+    gsv_json_add_number(&json, "bytes", (int64_t)bytes);
     return json;
 }
 
@@ -175,6 +194,7 @@ static void describe_process(struct gsv_json *json, gpuserve_context *context)
     gsv_json_add_object(json, "driver", describe_driver(context));
     gsv_json_add_object(json, "environment", gsv_report_environment());
     gsv_json_add_object(json, "limits", describe_limits());
+    gsv_json_add_object(json, "weights_cache", describe_weights_cache(context));
     gsv_json_add_string(json, "model_cache", context->hub.cache);
     gsv_json_add_string(json, "own_models", context->hub.models);
 }

@@ -4,7 +4,8 @@
 #define _GNU_SOURCE
 #include "lib/runtime/observe/doctor_layers.h"
 
-#include "lib/base/cgroup.h"
+#include "lib/base/host/cgroup.h"
+#include "lib/base/host/cpu_allowance.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,9 @@ static void judge_features(struct gsv_machine *machine)
 
 static void judge_quota(struct gsv_machine *machine, const struct gsv_cgroup_limits *limits)
 {
+    struct gsv_cpu_allowance allowance;
+
+    gsv_cpu_allowance_read(&allowance, machine->is_live ? NULL : &machine->rootfs);
     if (limits->milli_cpus < 1000)
         gsv_layer_find(machine, GSV_LAYER_PROCESSOR, GSV_VERDICT_WARNING,
                        "raise the CPU limit of the container to 1 or more",
@@ -81,12 +85,18 @@ static void judge_quota(struct gsv_machine *machine, const struct gsv_cgroup_lim
                        "is throttled",
                        (long long)(limits->milli_cpus / 1000),
                        (long long)(limits->milli_cpus % 1000));
-    else if (limits->milli_cpus < INT64_MAX && limits->milli_cpus % 1000 != 0)
-        gsv_layer_find(machine, GSV_LAYER_PROCESSOR, GSV_VERDICT_WARNING,
-                       "set the CPU limit to a whole number",
-                       "the control group allows %lld.%03lld CPUs: the last thread is throttled",
-                       (long long)(limits->milli_cpus / 1000),
-                       (long long)(limits->milli_cpus % 1000));
+    else if (limits->milli_cpus < INT64_MAX && limits->milli_cpus % 1000 != 0 &&
+             (allowance.cores == 0 || limits->milli_cpus / 1000 < allowance.cores))
+        gsv_layer_find(
+            machine, GSV_LAYER_PROCESSOR, GSV_VERDICT_WARNING,
+            "set the CPU limit to a whole number",
+            allowance.milli_cpus % 1000 < 500
+                ? "the control group allows %lld.%03lld CPUs: the fraction is unused "
+                  "(compute threads by default: %d)"
+                : "the control group allows %lld.%03lld CPUs: the kernel stops all "
+                  "compute threads once they have used a period's quota (by default: %d)",
+            (long long)(limits->milli_cpus / 1000), (long long)(limits->milli_cpus % 1000),
+            (int)allowance.threads);
 }
 
 /* ---------------------------------------------------------------------------------------- memory

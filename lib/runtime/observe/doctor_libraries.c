@@ -7,8 +7,8 @@
 #define _GNU_SOURCE
 #include "lib/runtime/observe/doctor_layers.h"
 
-#include "lib/base/elf_file.h"
-#include "lib/base/toolkit.h"
+#include "lib/base/host/elf_file.h"
+#include "lib/base/host/toolkit.h"
 #include "lib/runtime/context.h"
 
 #include <dlfcn.h>

@@ -95,6 +95,8 @@ static json_t *tasks_of(const struct gsv_spec_facts *facts)
         array = append(array, json_string("token_labels"));
     if (facts->is_sparse && array)
         array = append(array, json_string("sparse"));
+    if (facts->entity.width > 0 && array)
+        array = append(array, json_string("entities"));
     return array ? append(array, json_string("token_vectors")) : NULL;
 }
 
@@ -118,6 +120,18 @@ static struct gsv_json tokenizer_of(const struct gsv_tokenizer *tokenizer)
     return json;
 }
 
+static struct gsv_json entity_head_of(const struct gsv_entity_facts *facts)
+{
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_string(&json, "kind", facts->by_token ? "tokens" : "spans");
+    gsv_json_add_number(&json, "max_words", facts->max_words);
+    gsv_json_add_number(&json, "max_labels", GPUSERVE_ENTITY_MAX_LABELS);
+    if (facts->max_span > 0)
+        gsv_json_add_number(&json, "max_words_per_entity", facts->max_span);
+    return json;
+}
+
 static struct gsv_json describe(const struct gsv_plan *plan)
 {
     const struct gsv_spec_facts *facts = plan->facts;
@@ -137,6 +151,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "vocab_size", facts->vocab_size);
     gsv_json_add_number(&json, "hidden_size", facts->hidden_size);
     gsv_json_add_number(&json, "token_dim", facts->token_dim);
+    gsv_json_add_bool(&json, "late_interaction", facts->is_late);
+    gsv_json_add_number(&json, "first_vector", facts->first_vector);
     gsv_json_add_number(&json, "layers", facts->n_layers);
     gsv_json_add_number(&json, "heads", facts->n_heads);
     gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);
@@ -153,6 +169,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_string(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
     if (facts->pair_template)
         gsv_json_add_string(&json, "pair_template", facts->pair_template->name);
+    if (facts->entity.width > 0)
+        gsv_json_add_object(&json, "entity_head", entity_head_of(&facts->entity));
     gsv_json_add_object(&json, "tokenizer", tokenizer_of(plan->tokenizer));
     return json;
 }

@@ -391,10 +391,18 @@ static gpuserve_status lstm(struct gpuserve_stream *stream, struct gpuserve_op_l
     return s->profiler->inner->lstm(s->inner, op, error);
 }
 
+static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
+                                      gpuserve_error *error)
+{
+    const struct wrapped_stream *s = stream_of(stream);
+
+    return s->profiler->inner->random(s->inner, op, error);
+}
+
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 43 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 44 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -441,6 +449,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->lstm_layer_create = lstm_layer_create;
     table->lstm_bytes = lstm_bytes;
     table->lstm = lstm;
+    table->random = random_numbers;
 }
 
 void gsv_profiler_reset(struct gsv_profiler *profiler)

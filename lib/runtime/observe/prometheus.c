@@ -97,6 +97,37 @@ static void add_sizes(struct gsv_buffer *page, const struct gsv_metrics *m)
 
 static void add_counts(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
+    const struct gsv_page_row rows[] = {
+        { "gpuserve_queue_requests", "gauge", "Requests not yet completed.",
+          atomic_load(&m->queued_requests) },
+        { "gpuserve_queue_tokens", "gauge", "Estimated tokens of the requests not yet completed.",
+          atomic_load(&m->queued_tokens) },
+        { "gpuserve_queue_bytes", "gauge",
+          "Bytes of the texts and results of the requests not yet completed.",
+          atomic_load(&m->queued_bytes) },
+        { "gpuserve_items_shared_total", "counter", "Texts coalesced with an equal text in flight.",
+          atomic_load(&m->shared_items) },
+        { "gpuserve_cache_hits_total", "counter", "Texts found in the result cache.",
+          atomic_load(&m->cache_hits) },
+        { "gpuserve_cache_misses_total", "counter", "Texts not found in the result cache.",
+          atomic_load(&m->cache_misses) },
+        { "gpuserve_devices_lost_total", "counter",
+          "Lost devices, counted once per model that used the device.",
+          atomic_load(&m->devices_lost) },
+        { "gpuserve_models_moved_total", "counter",
+          "Models moved from a lost device to another device.", atomic_load(&m->models_moved) },
+        { "gpuserve_models_lost", "gauge", "Open models whose device is lost.",
+          atomic_load(&m->models_lost) },
+        { "gpuserve_replicas_lost", "gauge",
+          "Lost replicas of open models that continue on their other devices.",
+          atomic_load(&m->replicas_lost) },
+        { "gpuserve_batches_rerun_total", "counter",
+          "Batches computed again on another device after a device was lost.",
+          atomic_load(&m->batches_retried) },
+        { "gpuserve_cache_bytes", "gauge", "Bytes of the result caches of open models.",
+          atomic_load(&m->cache_bytes) },
+    };
+
     gsv_page_number(page, "gpuserve_items_total", "counter", "Texts computed.",
                     atomic_load(&m->items));
     gsv_page_number(page, "gpuserve_items_truncated_total", "counter",
@@ -112,36 +143,7 @@ static void add_counts(struct gsv_buffer *page, const struct gsv_metrics *m)
                 "Compute time of batches, summed over threads.", atomic_load(&m->compute_ns));
     add_seconds(page, "gpuserve_tokenize_seconds_total", "Tokenization time, summed over threads.",
                 atomic_load(&m->tokenize_ns));
-    gsv_page_number(page, "gpuserve_queue_requests", "gauge", "Requests not yet completed.",
-                    atomic_load(&m->queued_requests));
-    gsv_page_number(page, "gpuserve_queue_tokens", "gauge",
-                    "Estimated tokens of the requests not yet completed.",
-                    atomic_load(&m->queued_tokens));
-    gsv_page_number(page, "gpuserve_queue_bytes", "gauge",
-                    "Bytes of the texts and results of the requests not yet completed.",
-                    atomic_load(&m->queued_bytes));
-    gsv_page_number(page, "gpuserve_items_shared_total", "counter",
-                    "Texts coalesced with an equal text in flight.", atomic_load(&m->shared_items));
-    gsv_page_number(page, "gpuserve_cache_hits_total", "counter",
-                    "Texts found in the result cache.", atomic_load(&m->cache_hits));
-    gsv_page_number(page, "gpuserve_cache_misses_total", "counter",
-                    "Texts not found in the result cache.", atomic_load(&m->cache_misses));
-    gsv_page_number(page, "gpuserve_devices_lost_total", "counter",
-                    "Lost devices, counted once per model that used the device.",
-                    atomic_load(&m->devices_lost));
-    gsv_page_number(page, "gpuserve_models_moved_total", "counter",
-                    "Models moved from a lost device to another device.",
-                    atomic_load(&m->models_moved));
-    gsv_page_number(page, "gpuserve_models_lost", "gauge", "Open models whose device is lost.",
-                    atomic_load(&m->models_lost));
-    gsv_page_number(page, "gpuserve_replicas_lost", "gauge",
-                    "Lost replicas of open models that continue on their other devices.",
-                    atomic_load(&m->replicas_lost));
-    gsv_page_number(page, "gpuserve_batches_rerun_total", "counter",
-                    "Batches computed again on another device after a device was lost.",
-                    atomic_load(&m->batches_retried));
-    gsv_page_number(page, "gpuserve_cache_bytes", "gauge",
-                    "Bytes of the result caches of open models.", atomic_load(&m->cache_bytes));
+    gsv_page_numbers(page, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* ------------------------------------------------------------------------------------- models */

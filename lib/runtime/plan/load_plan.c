@@ -32,6 +32,7 @@
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES (256u << 20)
 #define MAX_CACHE_BYTES (UINT64_C(1) << 46)
+#define MAX_TOKENS_PER_SECOND UINT64_C(1000000000000)
 #define SEQUENCE_BYTES 192 /* a part, a coalesced item and their entries in the in-flight table */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
 
@@ -82,6 +83,10 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "cache_bytes is %" PRIu64 ", the limit is %" PRIu64, to->cache_bytes,
                         MAX_CACHE_BYTES);
+    if (to->max_tokens_per_second > MAX_TOKENS_PER_SECOND)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "max_tokens_per_second is %" PRIu64 ", the limit is %" PRIu64,
+                        to->max_tokens_per_second, MAX_TOKENS_PER_SECOND);
     if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
         return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
                         to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
@@ -137,6 +142,18 @@ static gpuserve_status load_tokenizer(struct gsv_plan *plan, gpuserve_error *err
     return gsv_tokenizer_load(&plan->tokenizer, plan->dir, &settings, error);
 }
 
+/* Tokens without a weight in sparse vectors, as FlagEmbedding leaves them out. */
+static gpuserve_status set_unweighted(struct gsv_plan *plan, gpuserve_error *error)
+{
+    size_t n = 0, n_before = 0;
+    const int32_t *around = gsv_tokenizer_special_ids(plan->tokenizer, &n_before, &n);
+    const int32_t others[] = { gsv_tokenizer_unknown(plan->tokenizer),
+                               gsv_spec_pad_id(plan->spec) };
+    gpuserve_status st = gsv_spec_add_unweighted(plan->spec, others, 2, error);
+
+    return st == GPUSERVE_OK && n > 0 ? gsv_spec_add_unweighted(plan->spec, around, n, error) : st;
+}
+
 gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
@@ -155,6 +172,8 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
     }
     if (st == GPUSERVE_OK)
         st = check_tokenizer(plan, error);
+    if (st == GPUSERVE_OK)
+        st = set_unweighted(plan, error);
     if (st == GPUSERVE_OK)
         st = choose_max_tokens(plan, options->max_tokens, error);
     if (st == GPUSERVE_OK)
@@ -200,7 +219,8 @@ void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *select
  * wide as its vocabulary. */
 static int32_t sequences_limit(const struct gsv_spec_facts *facts, int32_t max_tokens)
 {
-    const int32_t n = max_tokens / (facts->is_sparse ? SPARSE_TOKENS_A_TEXT : 2);
+    const int32_t n =
+        max_tokens / (facts->is_sparse && !facts->weighs_tokens ? SPARSE_TOKENS_A_TEXT : 2);
 
     return n > MAX_SEQUENCES ? MAX_SEQUENCES : n > 1 ? n : 1;
 }
@@ -221,7 +241,7 @@ static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
 size_t gsv_plan_output_floats(const struct gsv_plan *plan)
 {
     const struct gsv_spec_facts *facts = plan->facts;
-    const size_t sparse = facts->is_sparse ? (size_t)facts->vocab_size : 0;
+    const size_t sparse = facts->is_sparse && !facts->weighs_tokens ? (size_t)facts->vocab_size : 0;
     const size_t dense =
         (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
     const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
@@ -233,6 +253,18 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
     return rows > tokens ? rows : tokens;
 }
 
+/* Host bytes of one call of an entity head: vectors, starts and ends of words, and the same of
+ * labels. */
+static uint64_t entity_host_bytes(const struct gsv_spec_facts *facts)
+{
+    const uint64_t rows = 2 * ((uint64_t)facts->entity.max_words + GSV_ENTITY_ROWS);
+
+    if (facts->entity.width == 0)
+        return 0;
+    return rows * ((uint64_t)facts->entity.width + 2 * (uint64_t)facts->entity.inner) *
+           sizeof(float);
+}
+
 /* Host bytes of workers, queue and cache, without the tokenizer. */
 static uint64_t runtime_bytes(const struct gsv_plan *plan)
 {
@@ -240,9 +272,14 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
                            (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 
-    return (uint64_t)plan->n_workers * batch +
+    return (uint64_t)plan->n_workers * batch + entity_host_bytes(plan->facts) +
            (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
            plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes;
+}
+
+int32_t gsv_plan_entity_threads(const struct gsv_plan *plan)
+{
+    return plan->device.is_cpu ? plan->n_workers : 1;
 }
 
 /* Count the bytes by purpose for batches of `batch_tokens`; false if the sum is too large to
@@ -251,13 +288,16 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
 {
     const struct gpuserve_backend *backend = plan->device.backend;
     const uint64_t n = (uint64_t)plan->n_workers;
-    uint64_t work, stream, wide_work = 0, wide_stream = 0, on_devices;
+    uint64_t work, stream, wide_work = 0, wide_stream = 0, head_work, head_stream, on_devices;
     struct gsv_memory *memory = &plan->memory;
 
     size_batches(plan, batch_tokens);
     gsv_exec_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
     if (plan->has_wide)
         gsv_exec_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
+    gsv_entity_bytes(plan->spec, backend, gsv_plan_entity_threads(plan), &head_work, &head_stream);
+    wide_work = gsv_add_bytes(wide_work, gsv_mul_bytes(plan->n_replicas, head_work));
+    wide_stream = gsv_add_bytes(wide_stream, gsv_mul_bytes(plan->n_replicas, head_stream));
     memory->weights =
         gsv_mul_bytes(plan->n_replicas, gsv_net_bytes(plan->spec, backend, plan->dtype));
     memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
@@ -342,10 +382,12 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                                                                        : GPUSERVE_DTYPE_FLOAT16;
     plan->may_widen =
         options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
+    plan->maps_weights = options->use_mmap != 0;
     plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;
     plan->max_queue_ns = options->max_queue_ms * UINT64_C(1000000);
+    plan->max_tokens_per_second = options->max_tokens_per_second;
     plan->cache_bytes = options->cache_bytes;
     gsv_budget_measure(context, plan, options->memory_budget_bytes);
     if (plan->device.backend->activation_size(plan->dtype) == 0) {

@@ -36,6 +36,7 @@ struct gsv_plan {
     size_t n_replicas;                  /* at most GSV_MAX_CUDA (64) */
     uint32_t dtype;                     /* never DEFAULT */
     bool may_widen;     /* float16 was chosen by default: use bfloat16 if values exceed its range */
+    bool maps_weights;  /* packed weights of any dtype are kept on disk and mapped read-only */
     bool may_move;      /* failover: another device may replace a lost one */
     int32_t max_tokens; /* of a text */
     const char *default_prompt;      /* before texts of jobs without a prompt, or NULL */
@@ -50,7 +51,8 @@ struct gsv_plan {
     uint64_t max_wait_ns; /* of a partial batch, while the device is busy */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
-    uint64_t max_queue_ns; /* maximum queueing time; 0: no limit */
+    uint64_t max_queue_ns;          /* maximum queueing time; 0: no limit */
+    uint64_t max_tokens_per_second; /* quota; 0: none */
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
@@ -67,6 +69,9 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
  * here. */
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error);
+
+/* Threads of the entity head. */
+int32_t gsv_plan_entity_threads(const struct gsv_plan *plan);
 
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available);
 

@@ -3,8 +3,8 @@
  * route of the same name.
  *
  * A job's own prompt or prompt name comes before the plan's default. Jobs of token ids have no
- * prompt. A prompt name also chooses the adapter of that name; token ids have the adapter of the
- * default.
+ * prompt, unless it is in the ids. A prompt name also chooses the adapter of that name; token ids
+ * without a prompt have the adapter of the default.
  */
 #include "lib/runtime/plan/prompt.h"
 
@@ -101,9 +101,9 @@ gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *j
 
     *prompt = job->prompt ? job->prompt : plan->default_prompt;
     *adapter = job->prompt ? 0 : plan->default_adapter;
-    if (job->ids)
+    if (job->ids && !job->prompt_in_ids)
         *prompt = NULL;
-    if (job->ids || !job->prompt_name)
+    if ((job->ids && !job->prompt_in_ids) || !job->prompt_name)
         return GPUSERVE_OK;
     named = find(plan->facts, job->prompt_name);
     if (!named)
@@ -119,7 +119,7 @@ gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *jo
     const struct gsv_spec_facts *facts = plan->facts;
     const char *name = job->prompt_name;
 
-    if (!name && !job->prompt && !job->ids)
+    if (!name && !job->prompt && (!job->ids || job->prompt_in_ids))
         name = plan->default_prompt_name;
     *route = name ? find_route(facts, name) : -1;
     if (*route < 0)

@@ -18,12 +18,16 @@
  * its place when it is admitted, when twice the work of its wait was released without its return,
  * or when the queue holds no large request. A client with queued work yields to one without.
  *
+ * Quota: a token bucket. A request takes its estimated tokens at admission, and gets back at its
+ * release what it did not compute.
+ *
  * retry_after_ms is the time until enough is released, for the clients ahead too. Small requests
  * run first, so their tokens are released at the recent throughput. Large ones share the device: of
  * n with the remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are
  * computed.
  */
 #include "lib/base/error.h"
+#include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <inttypes.h>
@@ -317,6 +321,38 @@ static gpuserve_status check_time(struct gsv_batcher *batcher,
                              : st;
 }
 
+/* -------------------------------------------------------------------------------------- quota */
+
+static void add_to_quota(struct gsv_batcher *batcher, double tokens)
+{
+    const double capacity = (double)batcher->options.max_tokens_per_second;
+
+    batcher->quota = batcher->quota + tokens < capacity ? batcher->quota + tokens : capacity;
+}
+
+static gpuserve_status check_quota(struct gsv_batcher *batcher,
+                                   const struct gsv_queue_reservation *reservation,
+                                   gpuserve_error *error)
+{
+    const double rate = (double)batcher->options.max_tokens_per_second;
+    const uint64_t now = gsv_now_ns();
+    double ms;
+
+    if (rate <= 0 || reservation->work == 0)
+        return GPUSERVE_OK;
+    add_to_quota(batcher,
+                 batcher->quota_ns ? rate * (double)(now - batcher->quota_ns) / 1e9 : rate);
+    batcher->quota_ns = now;
+    if (batcher->quota > 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_BUSY,
+             "the model's quota of %" PRIu64
+             " tokens per second (max_tokens_per_second) is used up",
+             batcher->options.max_tokens_per_second);
+    ms = 1 - batcher->quota / rate * 1e3;
+    return gsv_retry_after(error, GPUSERVE_E_BUSY, ms < RETRY_MAX_MS ? (uint32_t)ms : RETRY_MAX_MS);
+}
+
 /* The lock is held. */
 static gpuserve_status check_capacity(struct gsv_batcher *batcher,
                                       const struct gsv_queue_reservation *reservation,
@@ -337,7 +373,7 @@ static gpuserve_status check_capacity(struct gsv_batcher *batcher,
         st = check_time(batcher, reservation, in_time, class, error);
     if (st == GPUSERVE_OK)
         st = check_bound(batcher, reservation, BOUND_BYTES, options->max_queue_bytes, class, error);
-    return st;
+    return st == GPUSERVE_OK ? check_quota(batcher, reservation, error) : st;
 }
 
 static uint64_t share_at_most(uint64_t wanted, uint64_t capacity, uint64_t share)
@@ -371,6 +407,7 @@ static void count_in(struct gsv_batcher *batcher, const struct gsv_queue_reserva
     batcher->small_timed += reservation->is_small ? reservation->timed : 0;
     batcher->n_reserved++;
     batcher->n_requests++;
+    batcher->quota -= (double)reservation->work;
 }
 
 gpuserve_status gsv_batcher_admit(struct gsv_batcher *batcher,
@@ -416,6 +453,7 @@ void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservati
     batcher->reserved.timed -= reservation->timed;
     batcher->small_timed -= reservation->is_small ? reservation->timed : 0;
     batcher->n_reserved--;
+    add_to_quota(batcher, (double)reservation->work - (double)reservation->used);
     pthread_mutex_unlock(&batcher->lock);
 }
 

@@ -12,9 +12,11 @@
  * takes items up to a token quantum, then the request moves to the end. No deficit is carried over.
  *
  * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
- * of slots, so that all workers finish together. If the model runs nothing else, cores for all its
- * workers are free, and too few tokens are ready to feed each worker, one worker runs a wide batch,
- * whose operations all workers' threads share.
+ * of slots, so that all workers finish together. While small requests come, a CPU runs short
+ * batches: a small request waits for the end of one, and then for its own, which holds small ones
+ * alone as long as large ones are not behind (`small_lead`). If the model runs nothing else, cores
+ * for all its workers are free, and too few tokens are ready to feed each worker, one worker runs a
+ * wide batch, whose operations all workers' threads share.
  *
  * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
  * batch and gets a copy of the row.
@@ -25,7 +27,12 @@
 /* The quantum of a turn is this part of the largest batch. */
 #define QUANTA_A_BATCH 32
 /* Small requests are expected during this many batches after the last one. */
-#define RECENT_BATCHES 256
+#define RECENT_BATCHES 512
+/* Short batches, on a CPU while small requests are expected: of large requests, of small ones. */
+#define SHORT_TOKENS 64
+#define SHORT_SMALL_TOKENS 32
+/* Tokens that batches of small requests alone may take before large ones make up for them. */
+#define MAX_SMALL_LEAD 128
 /* Maximum number of requests visited for a batch; those with another batch key are skipped. */
 #define MAX_VISITS 4096
 /* Maximum number of visited requests in a row whose next item exceeds the rest of the budget. */
@@ -326,6 +333,11 @@ static int32_t small_budget(const struct gsv_batcher *batcher,
     return budget - (turn_tokens < half ? turn_tokens : half);
 }
 
+static void lower_small_lead(struct gsv_batcher *batcher, int32_t tokens)
+{
+    batcher->small_lead -= tokens < batcher->small_lead ? tokens : batcher->small_lead;
+}
+
 static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
                      int32_t budget, int *visits)
 {
@@ -338,8 +350,12 @@ static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struc
 static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
                         struct gsv_priority_class *class, int32_t budget, int *visits)
 {
+    int32_t begin;
+
     take_all(batcher, batch, &class->small, small_budget(batcher, class, budget), visits);
+    begin = batch->n_tokens;
     take_all(batcher, batch, &class->ready, budget, visits);
+    lower_small_lead(batcher, batch->n_tokens - begin);
     take_all(batcher, batch, &class->small, budget, visits);
 }
 
@@ -351,15 +367,25 @@ static bool widen(const struct gsv_batcher *batcher)
             gsv_cores_widen(batcher->options.cores, batcher->options.n_workers));
 }
 
-/* A small request waits for the end of a running batch. On a CPU, batches of large requests are
- * therefore kept at the tokens that use a core well, while small requests are expected. */
-static bool expects_small(const struct gsv_batcher *batcher)
+/* Batches are short, see the head of this file: large requests are ready, small ones come. */
+static bool is_short(const struct gsv_batcher *batcher)
 {
     bool has_large = false;
 
     for (size_t i = 0; i < GSV_PRIORITY_CLASSES; i++)
         has_large = has_large || !gsv_list_is_empty(&batcher->classes[i].ready);
-    return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES;
+    return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES &&
+           batcher->options.max_batch_tokens > GSV_FEW_TOKENS;
+}
+
+/* The next batch holds small requests alone: the class that comes first has some. */
+static bool is_small_alone(struct gsv_batcher *batcher)
+{
+    const bool is_done[GSV_PRIORITY_CLASSES] = { false };
+    const struct gsv_priority_class *class = next_ready_class(batcher, is_done);
+
+    return class && !gsv_list_is_empty(&class->small) && is_short(batcher) &&
+           batcher->small_lead < MAX_SMALL_LEAD;
 }
 
 /* Token budget of the next batch: see the head of this file. */
@@ -371,34 +397,64 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
     *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
-    if (!*is_wide && expects_small(batcher) && max_tokens > GSV_FEW_TOKENS)
-        return GSV_FEW_TOKENS;
+    if (!*is_wide && is_short(batcher))
+        return SHORT_TOKENS;
     if (*is_wide || each > max_tokens)
         return (int32_t)max_tokens;
     each = each < min_tokens ? min_tokens : each;
     return (int32_t)(each < max_tokens ? each : max_tokens);
 }
 
+/* Mark the next ready class as done, and advance the batcher's virtual time to that of the class.
+ */
+static struct gsv_priority_class *begin_class(struct gsv_batcher *batcher,
+                                              bool is_done[GSV_PRIORITY_CLASSES])
+{
+    struct gsv_priority_class *class = next_ready_class(batcher, is_done);
+
+    if (!class)
+        return NULL;
+    if (class->served > batcher->served)
+        batcher->served = class->served;
+    is_done[class - batcher->classes] = true;
+    return class;
+}
+
+/* Small requests of all classes, in the order of their virtual times. */
+static void form_small_batch(struct gsv_batcher *batcher, struct gsv_batch *batch, int *visits)
+{
+    bool is_done[GSV_PRIORITY_CLASSES] = { false };
+    struct gsv_priority_class *class;
+
+    while (batch->n_tokens < SHORT_SMALL_TOKENS && (class = begin_class(batcher, is_done)))
+        take_all(batcher, batch, &class->small, SHORT_SMALL_TOKENS, visits);
+    batcher->small_lead += batch->n_tokens;
+}
+
+/* Requests of all classes, in the order of their virtual times. */
+static void form_mixed_batch(struct gsv_batcher *batcher, struct gsv_batch *batch, int32_t budget,
+                             int *visits)
+{
+    bool is_done[GSV_PRIORITY_CLASSES] = { false };
+    struct gsv_priority_class *class;
+
+    while (batch->n_tokens < budget && (class = begin_class(batcher, is_done)))
+        serve_class(batcher, batch, class, budget, visits);
+}
+
 void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 {
     const int32_t budget = choose_budget(batcher, &batch->is_wide);
-    bool is_done[GSV_PRIORITY_CLASSES] = { false };
     int visits = MAX_VISITS;
 
     batch->n_parts = batch->n_coalesced = batch->n_tokens = batch->longest = 0;
     batch->is_inline = batch->is_retry = false;
     batch->taken_ns = gsv_now_ns();
     batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;
-    for (size_t i = 0; i < GSV_PRIORITY_CLASSES && batch->n_tokens < budget; i++) {
-        struct gsv_priority_class *class = next_ready_class(batcher, is_done);
-
-        if (!class)
-            break;
-        if (class->served > batcher->served)
-            batcher->served = class->served;
-        is_done[class - batcher->classes] = true;
-        serve_class(batcher, batch, class, budget, &visits);
-    }
+    if (!batch->is_wide && is_small_alone(batcher))
+        form_small_batch(batcher, batch, &visits);
+    else
+        form_mixed_batch(batcher, batch, budget, &visits);
     /* A single long text with nothing else ready: only its operations can be divided. */
     if (batch->n_parts == 1 && !batch->is_wide && batcher->ready_tokens == 0)
         batch->is_wide = widen(batcher);

@@ -36,7 +36,8 @@ struct gsv_batcher_options {
     struct gsv_completions *completions; /* shared */
     uint64_t max_queue_tokens;
     uint64_t max_queue_bytes;
-    uint64_t max_queue_ns; /* maximum queueing time at recent throughput; 0: no limit */
+    uint64_t max_queue_ns;          /* maximum queueing time at recent throughput; 0: no limit */
+    uint64_t max_tokens_per_second; /* 0: no limit */
     int32_t max_batch_tokens;
     int32_t max_sequences;
     int32_t n_workers;

@@ -55,13 +55,17 @@ struct gsv_batcher {
     struct gsv_priority_class classes[GSV_PRIORITY_CLASSES]; /* by gpuserve_priority */
     uint64_t served; /* virtual time of the class served last */
     gpuserve_request *to_complete;
-    uint32_t n_since_small;                /* batches since the last small request, up to a limit */
+    uint32_t n_since_small; /* batches since the last small request, up to a limit */
+    int32_t small_lead; /* tokens of small requests in batches without large ones, less the tokens
+                           of large ones since; at least 0 */
     struct gsv_queue_reservation reserved; /* sum of all reservations not yet released */
     size_t n_reserved;
     uint64_t small_timed;  /* share of reserved.timed held by small requests */
     struct gsv_link large; /* admitted requests that are not small, until release */
     struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
     struct gsv_link waiting;     /* FIFO of refused clients: see admission.c */
+    double quota;                /* tokens in the token bucket, at most those of a second */
+    uint64_t quota_ns;           /* time of the last addition to it */
     uint64_t released;           /* sum of `timed` of the released large reservations */
     struct gsv_part **in_flight; /* [n_in_flight_buckets] in-flight table: items being computed, by
                                     hash (batch_formation.c) */

@@ -4,6 +4,10 @@
  *
  *   items --pack--> gpuserve_host_batch --gsv_net_run--> slot->output --unpack--> staging, cache
  *
+ * A batch with several outputs is one pass: gsv_net_run() computes the first output with the
+ * encoder, and each further one from what the encoder left. The rows of each output are copied to
+ * the blocks of the items (outputs.h) before the next one takes slot->output.
+ *
  * The thread that dequeued the batch owns the slot. Coalescing ends before the rows are copied, so
  * the list of coalesced items is constant then. A device failure starts failover (gsv_lost_note).
  */
@@ -12,10 +16,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
+#include "lib/runtime/core/finite.h"
 #include "lib/runtime/model.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,39 +53,32 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
     };
 }
 
-static bool all_finite(const float *values, size_t n)
+/* Copy the rows of one output to the blocks of the batch's parts, or make sparse vectors of the
+ * weights of tokens. No other thread accesses these items until they are counted back. */
+static void unpack_output(const struct gsv_slot *slot, uint32_t task)
 {
-    bool finite = true;
+    const struct gsv_plan *plan = &slot->model->plan;
+    const bool gathers = task == GPUSERVE_TASK_SPARSE && plan->facts->weighs_tokens;
+    const float *from = slot->output;
 
-    for (size_t i = 0; i < n; i++)
-        finite &= fabsf(values[i]) <= FLT_MAX;
-    return finite;
+    for (int32_t i = 0; i < slot->batch.n_parts; i++) {
+        const struct gsv_part *part = &slot->batch.parts[i];
+        const struct gsv_outputs *outputs = &part->request->outputs;
+        const struct gsv_item *item = &part->request->items[part->item];
+        const size_t n_tokens = item->n_tokens;
+        const size_t n = gathers ? n_tokens : gsv_output_floats(outputs, task, n_tokens);
+        float *to =
+            gsv_block_of(part->request, part->item) + gsv_output_offset(outputs, task, n_tokens);
+
+        if (gathers)
+            gsv_gather_words(plan->spec, part->chunk->ids + item->offset, from, n_tokens, to);
+        else
+            memcpy(to, from, n * sizeof(float));
+        from += n;
+    }
 }
 
-/* Address of a part's rows in the output, and their number of floats. */
-static const float *rows_of(const struct gsv_slot *slot, int32_t part, size_t *n_floats)
-{
-    const int32_t *begins = slot->cu_seqlens;
-    const size_t columns = (size_t)slot->batch.parts[part].request->columns;
-    const bool by_token = gsv_is_by_token(slot->batch.key.task);
-    const size_t row = (size_t)(by_token ? begins[part] : part);
-
-    *n_floats = columns * (by_token ? (size_t)(begins[part + 1] - begins[part]) : 1);
-    return slot->output + row * columns;
-}
-
-/* Copy an item's rows to its request. No other thread accesses the item until it is counted
- * back. */
-static void hand_out(const struct gsv_part *to, const float *from, size_t n)
-{
-    gpuserve_request *request = to->request;
-    struct gsv_item *item = &request->items[to->item];
-
-    memcpy(request->staging + item->row * (size_t)request->columns, from, n * sizeof(float));
-    item->status = all_finite(from, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
-}
-
-static void keep(const struct gsv_slot *slot, const struct gsv_part *part, const float *rows,
+static void keep(const struct gsv_slot *slot, const struct gsv_part *part, const float *block,
                  size_t n)
 {
     const struct gsv_item *item = &part->request->items[part->item];
@@ -92,62 +88,102 @@ static void keep(const struct gsv_slot *slot, const struct gsv_part *part, const
 
     if (slot->model->cache && part->request->job.cache != GPUSERVE_CACHE_OFF &&
         item->status == GPUSERVE_OK)
-        gsv_cache_put(slot->model->cache, &key, rows, n);
+        gsv_cache_put(slot->model->cache, &key, block, n);
 }
 
-static void unpack(const struct gsv_slot *slot)
+/* The blocks of all parts are complete: check them, and copy them to the cache and to the items
+ * that joined the parts. */
+static void finish_items(const struct gsv_slot *slot)
 {
     const struct gsv_batch *batch = &slot->batch;
     struct gsv_metrics *metrics = &slot->model->context->metrics;
-    size_t n;
 
     for (int32_t i = 0; i < batch->n_parts; i++) {
         const struct gsv_part *part = &batch->parts[i];
-        const struct gsv_item *item = &part->request->items[part->item];
-        const float *rows = rows_of(slot, i, &n);
+        struct gsv_item *item = &part->request->items[part->item];
+        const float *block = gsv_block_of(part->request, part->item);
+        const size_t n = gsv_block_floats(&part->request->outputs, item);
 
-        hand_out(part, rows, n);
+        item->status = gsv_all_finite(block, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
         gsv_metrics_item(metrics, item->n_tokens, item->truncated);
-        keep(slot, part, rows, n);
+        keep(slot, part, block, n);
     }
     for (int32_t i = 0; i < batch->n_coalesced; i++) {
-        const float *rows = rows_of(slot, batch->coalesced[i].number, &n);
+        const struct gsv_part *to = &batch->coalesced[i], *from = &batch->parts[to->number];
+        const struct gsv_item *item = &from->request->items[from->item];
 
-        hand_out(&batch->coalesced[i], rows, n);
+        memcpy(gsv_block_of(to->request, to->item), gsv_block_of(from->request, from->item),
+               gsv_block_floats(&from->request->outputs, item) * sizeof(float));
+        to->request->items[to->item].status = item->status;
     }
     atomic_fetch_add(&metrics->shared_items, (uint64_t)batch->n_coalesced);
+}
+
+/* The fields of a run that its task depends on; equal runs have equal recordings of a device. */
+static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
+{
+    const struct gsv_batch_key *key = &slot->batch.key;
+    const bool embeds = task == GPUSERVE_TASK_EMBED, classifies = task == GPUSERVE_TASK_CLASSIFY;
+
+    return (struct gsv_run){
+        .task = task,
+        .dimensions = embeds ? key->dimensions : 0,
+        .normalize = embeds && key->normalize,
+        .score = classifies || task == GPUSERVE_TASK_TOKEN_LABELS ? key->score : 0,
+        .route = embeds || classifies ? key->route : 0,
+        .skip = embeds || classifies ? key->skip : 0,
+        .adapter = key->adapter,
+        .output = slot->output,
+    };
+}
+
+/* Compute each output of the batch, in one pass; *ran_ns receives the time of the network. */
+static gpuserve_status run_outputs(const struct gsv_slot *slot,
+                                   const struct gpuserve_host_batch *host, uint64_t *ran_ns,
+                                   gpuserve_error *error)
+{
+    const struct gsv_batch *batch = &slot->batch;
+    struct gsv_exec *work = batch->is_wide ? slot->model->workers.wide : slot->work;
+    gpuserve_status st = GPUSERVE_OK;
+    bool is_first = true;
+
+    for (uint32_t task = 0; task < GSV_TASKS && st == GPUSERVE_OK; task++) {
+        struct gsv_run run = run_of(slot, task);
+        const uint64_t begin = gsv_now_ns();
+
+        if (!gsv_has_task(batch->key.tasks, task))
+            continue;
+        run.again = !is_first;
+        is_first = false;
+        st = gsv_net_run(work, host, &run, error);
+        *ran_ns += gsv_now_ns() - begin;
+        if (st == GPUSERVE_OK)
+            unpack_output(slot, task);
+    }
+    return st;
 }
 
 gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
 {
     struct gsv_model *model = slot->model;
     struct gsv_batch *batch = &slot->batch;
-    const struct gsv_run run = { .task = batch->key.task,
-                                 .dimensions = batch->key.dimensions,
-                                 .normalize = batch->key.normalize,
-                                 .score = batch->key.score,
-                                 .route = batch->key.route,
-                                 .skip = batch->key.skip,
-                                 .adapter = batch->key.adapter,
-                                 .output = slot->output };
     struct gsv_batch_facts facts = { .sequences = (uint64_t)batch->n_parts,
                                      .tokens = (uint64_t)batch->n_tokens,
                                      .longest = (uint64_t)batch->longest };
     const uint64_t begin = gsv_now_ns();
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gpuserve_host_batch host;
+    uint64_t packed, ran_ns = 0;
     gpuserve_status st;
-    uint64_t packed, ran;
 
     gsv_nvtx_push(&model->context->nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
                   batch->n_tokens);
     pack(slot, &host);
     packed = gsv_now_ns();
-    st = gsv_net_run(batch->is_wide ? model->workers.wide : slot->work, &host, &run, &error);
-    ran = gsv_now_ns();
+    st = run_outputs(slot, &host, &ran_ns, &error);
     gsv_batcher_end_coalescing(model->batcher, batch);
     if (st == GPUSERVE_OK)
-        unpack(slot);
+        finish_items(slot);
     else
         gsv_log(model->context, GPUSERVE_LOG_ERROR, "a batch of %d tokens failed: %s",
                 batch->n_tokens, error.message);
@@ -157,8 +193,8 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
     facts.is_ok = st == GPUSERVE_OK;
     facts.all_ns = gsv_now_ns() - begin;
     facts.ns[GSV_BATCH_INPUT] = packed - begin;
-    facts.ns[GSV_BATCH_INFER] = ran - packed;
-    facts.ns[GSV_BATCH_OUTPUT] = facts.all_ns - (ran - begin);
+    facts.ns[GSV_BATCH_INFER] = ran_ns;
+    facts.ns[GSV_BATCH_OUTPUT] = facts.all_ns - facts.ns[GSV_BATCH_INPUT] - ran_ns;
     gsv_metrics_batch(&model->context->metrics, &model->metrics, &facts);
     return gsv_batcher_ran(model->batcher, batch, facts.all_ns, st, &error);
 }

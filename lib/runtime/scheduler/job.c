@@ -78,7 +78,13 @@ static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *erro
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `pair_sizes` but no `pairs`");
     if (!job->ids && job->id_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `id_offsets` but no `ids`");
-    if (job->ids && (job->prompt || job->prompt_name))
+    if (job->prompt_in_ids > 1 || job->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.prompt_in_ids is %u, neither 0 nor 1, or `reserved` is not zero",
+                        job->prompt_in_ids);
+    if (job->prompt_in_ids && job->n_items > 0 && !job->ids)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.prompt_in_ids is 1, but `ids` is NULL");
+    if (job->ids && !job->prompt_in_ids && (job->prompt || job->prompt_name))
         return gsv_fail(error, GPUSERVE_E_INVALID, "a prompt cannot be combined with token ids");
     if (job->prompt && job->prompt_name)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has both `prompt` and `prompt_name`");
@@ -93,45 +99,84 @@ static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *erro
     return GPUSERVE_OK;
 }
 
-static gpuserve_status check_task(const struct gsv_model *model, const gpuserve_job *job,
-                                  gpuserve_error *error)
+/* Options of the job that none of its tasks has. */
+static gpuserve_status check_options(const gpuserve_job *job, uint32_t tasks, gpuserve_error *error)
 {
-    const struct gsv_spec_facts *facts = model->plan.facts;
+    const bool embeds = gsv_has_task(tasks, GPUSERVE_TASK_EMBED);
 
-    if (job->task != GPUSERVE_TASK_EMBED && job->dimensions != 0)
+    if (!embeds && job->dimensions != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.dimensions is valid only for embeddings");
-    if (job->task != GPUSERVE_TASK_EMBED && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
+    if (!embeds && job->normalize != GPUSERVE_NORMALIZE_DEFAULT)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.normalize is valid only for embeddings");
-    if (job->task != GPUSERVE_TASK_CLASSIFY && job->task != GPUSERVE_TASK_TOKEN_LABELS &&
-        job->score != GPUSERVE_SCORE_DEFAULT)
+    if (!gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) &&
+        !gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS) && job->score != GPUSERVE_SCORE_DEFAULT)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is valid only for classification");
-    if (!gsv_is_by_token(job->task) && job->token_offsets)
+    if (!(tasks & GSV_TASKS_BY_TOKEN) && job->token_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "job.token_offsets is valid only for tasks with one row per token");
-    if (job->task == GPUSERVE_TASK_EMBED && facts->dim == 0)
+    return GPUSERVE_OK;
+}
+
+/* Whether the model has the output of a task. */
+static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t task,
+                                  gpuserve_error *error)
+{
+    if (task == GPUSERVE_TASK_EMBED && facts->dim == 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model makes no embeddings, it only %s",
                         facts->labels_tokens  ? "labels tokens"
                         : facts->n_labels > 0 ? "classifies"
                         : facts->is_by_token  ? "makes token vectors"
                                               : "makes sparse vectors");
-    if (job->task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
+    if (task == GPUSERVE_TASK_TOKEN_LABELS && !facts->labels_tokens)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model is not a token classifier");
-    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->labels_tokens)
+    if (task == GPUSERVE_TASK_CLASSIFY && facts->labels_tokens)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model is a token classifier: it labels tokens, not texts");
-    if (job->task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
+    if (task == GPUSERVE_TASK_CLASSIFY && facts->n_labels == 0) {
         gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "the model has no classifier head");
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                         "open the model with a head file, or open a classifier model");
     }
-    if (job->task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
+    if (task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model makes no sparse vectors: it is not a masked language model");
-    if (job->dimensions > (uint32_t)facts->dim)
+    return GPUSERVE_OK;
+}
+
+/* Name the outputs that the model has, in the error's hint. */
+static gpuserve_status hint_outputs(const struct gsv_spec_facts *facts, gpuserve_status st,
+                                    gpuserve_error *error)
+{
+    return gsv_hint(error, st, "the model's outputs: token vectors%s%s%s%s",
+                    facts->dim > 0 ? ", embedding" : "", facts->is_sparse ? ", sparse vector" : "",
+                    gsv_classifies(facts) ? ", labels" : "",
+                    facts->labels_tokens ? ", token labels" : "");
+}
+
+static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve_job *job,
+                                   uint32_t tasks, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = model->plan.facts;
+    gpuserve_status st = check_options(job, tasks, error);
+
+    if (st == GPUSERVE_OK)
+        st = check_task(facts, job->task, error);
+    if (st == GPUSERVE_OK && facts->pair_template && job->pairs && job->n_more > 0)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "job.more: a pair in the template of a reranker has one output, its score");
+    for (size_t i = 0; i < job->n_more && st == GPUSERVE_OK; i++) {
+        st = check_task(facts, job->more[i].task, error);
+        if (st != GPUSERVE_OK)
+            return hint_outputs(facts,
+                                gsv_fail_in(error, st, "job.more[%zu].task is %u (%s)", i,
+                                            job->more[i].task, gsv_task_name(job->more[i].task)),
+                                error);
+    }
+    if (st == GPUSERVE_OK && job->dimensions > (uint32_t)facts->dim)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "job.dimensions is %u, the model has %d dimensions", job->dimensions,
                         facts->dim);
-    return GPUSERVE_OK;
+    return st;
 }
 
 /* Check the caller's requirements: cache, fingerprint, deadline. */
@@ -227,50 +272,43 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int32_t columns,
-                                     gpuserve_error *error)
-{
-    const size_t stride = job->output_stride ? job->output_stride : (size_t)columns;
-    size_t needed = 0;
-
-    if (stride < (size_t)columns)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "output_stride is %zu, less than the row width %d", job->output_stride,
-                        columns);
-    if (n_rows > 0 && (!gsv_mul_size(n_rows - 1, stride, &needed) ||
-                       !gsv_add_size(needed, (size_t)columns, &needed)))
-        return gsv_fail(
-            error, GPUSERVE_E_TOO_LARGE,
-            "the output has %zu rows, %zu floats apart: its size overflows the address space",
-            n_rows, stride);
-    if (needed > job->output_capacity)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "the output has capacity for %zu floats, %zu rows of %d need %zu",
-                        job->output_capacity, n_rows, columns, needed);
-    return GPUSERVE_OK;
-}
-
 static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job,
                      struct gsv_job_size *size)
 {
-    struct gsv_run run = { .task = job->task };
+    const uint32_t tasks = size->outputs.tasks;
+    struct gsv_run run = { 0 };
 
-    if (job->task == GPUSERVE_TASK_EMBED) {
+    if (gsv_has_task(tasks, GPUSERVE_TASK_EMBED)) {
         const bool is_whole = job->normalize == GPUSERVE_NORMALIZE_WHOLE;
 
         run.dimensions = job->dimensions && !is_whole ? (int32_t)job->dimensions : facts->dim;
         run.normalize = job->normalize == GPUSERVE_NORMALIZE_DEFAULT || is_whole
                             ? facts->normalize
                             : job->normalize == GPUSERVE_NORMALIZE_YES;
-    } else if (job->task == GPUSERVE_TASK_CLASSIFY || job->task == GPUSERVE_TASK_TOKEN_LABELS) {
-        run.score = job->score ? job->score : (uint32_t)facts->score;
     }
-    size->columns = gsv_run_columns(facts, &run);
-    size->kept = job->dimensions ? (int32_t)job->dimensions : size->columns;
-    size->key = (struct gsv_batch_key){ .task = run.task,
-                                        .dimensions = run.dimensions,
-                                        .normalize = run.normalize,
-                                        .score = run.score };
+    if (gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) ||
+        gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS))
+        run.score = job->score ? job->score : (uint32_t)facts->score;
+    gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
+    size->key = (struct gsv_batch_key){
+        .tasks = tasks, .dimensions = run.dimensions, .normalize = run.normalize, .score = run.score
+    };
+}
+
+/* Compute the queue capacity that the job reserves. */
+static void reserve(const gpuserve_job *job, struct gsv_job_size *size)
+{
+    struct gsv_queue_reservation *reservation = &size->reservation;
+    const struct gsv_outputs *outputs = &size->outputs;
+
+    /* Items and tokens are at most 2^58 together, and a block has few columns: no overflow. */
+    reservation->bytes += (job->n_items * (uint64_t)outputs->text_floats +
+                           reservation->tokens * (uint64_t)outputs->token_floats) *
+                              sizeof(float) +
+                          job->n_items * sizeof(struct gsv_item);
+    reservation->work = reservation->tokens;
+    reservation->client = job->client;
+    reservation->n_items = job->n_items;
 }
 
 gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
@@ -282,7 +320,9 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     if (st == GPUSERVE_OK)
         st = check_input(job, error);
     if (st == GPUSERVE_OK)
-        st = check_task(model, job, error);
+        st = gsv_outputs_read(&size->outputs, job, error);
+    if (st == GPUSERVE_OK)
+        st = check_tasks(model, job, size->outputs.tasks, error);
     if (st == GPUSERVE_OK && job->result)
         st = gsv_check_struct(job->result, sizeof(*job->result), "gpuserve_result", error);
     if (st == GPUSERVE_OK)
@@ -293,22 +333,13 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
     if (st == GPUSERVE_OK)
         st = gsv_route_of(&model->plan, job, &size->key.route, error);
-    if (st != GPUSERVE_OK)
-        return st;
     /* The number of rows by token is known after tokenization. */
-    if (!gsv_is_by_token(job->task))
-        st = gsv_job_check_output(job, job->n_items, size->kept, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_outputs_check(&size->outputs, false, job->n_items, error);
     if (st == GPUSERVE_OK)
         st = job->ids ? size_ids(model, job, size, error) : size_texts(model, job, size, error);
-    size->reservation.work = size->reservation.tokens;
-    size->reservation.client = job->client;
-    size->reservation.n_items = job->n_items;
-    if (st == GPUSERVE_OK) { /* both counts are at most 2^58 */
-        const uint64_t rows = gsv_is_by_token(job->task) ? size->reservation.tokens : job->n_items;
-
-        size->reservation.bytes +=
-            rows * (uint64_t)size->columns * sizeof(float) + job->n_items * sizeof(struct gsv_item);
-    }
+    if (st == GPUSERVE_OK)
+        reserve(job, size);
     return st;
 }
 

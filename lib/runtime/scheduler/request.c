@@ -111,33 +111,32 @@ static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *er
 /* Whether to tokenize in the caller's thread: validation needs the tokens, or they are few. */
 static bool encode_at_once(const gpuserve_request *request)
 {
-    return !request->job.ids && (request->n_chunks <= 1 || gsv_is_by_token(request->job.task) ||
-                                 request->job.truncation == GPUSERVE_TRUNCATE_STRICT);
+    return !request->job.ids &&
+           (request->n_chunks <= 1 || (request->outputs.tasks & GSV_TASKS_BY_TOKEN) ||
+            request->job.truncation == GPUSERVE_TRUNCATE_STRICT);
 }
 
 static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *error)
 {
-    const bool by_token = gsv_is_by_token(request->job.task);
-    size_t row = 0;
+    const struct gsv_outputs *outputs = &request->outputs;
+    const bool by_token = (outputs->tasks & GSV_TASKS_BY_TOKEN) != 0;
+    const size_t n_items = request->job.n_items;
+    gpuserve_status st;
+    size_t n_floats;
 
-    for (size_t i = 0; i < request->job.n_items; i++) {
-        request->items[i].row = row;
-        row += by_token ? request->items[i].n_tokens : 1;
+    for (size_t i = 0; i < n_items && by_token; i++) {
+        request->items[i].row = request->n_token_rows;
+        request->n_token_rows += request->items[i].n_tokens;
     }
-    request->n_rows = row;
-    if (by_token) {
-        const gpuserve_status st =
-            gsv_job_check_output(&request->job, row, request->columns, error);
-
-        if (st != GPUSERVE_OK)
-            return st;
-    }
-    /* Items are at most 2^28, and rows by token fit in the output, so no product overflows. */
-    request->staging = gsv_alloc_array(row * (size_t)request->columns, sizeof(float));
+    st = gsv_outputs_check(outputs, true, request->n_token_rows, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    n_floats = gsv_outputs_floats(outputs, n_items, request->n_token_rows);
+    request->staging = gsv_alloc_array(n_floats, sizeof(float));
     return request->staging ? GPUSERVE_OK
                             : gsv_fail(error, GPUSERVE_E_NOMEM,
-                                       "out of memory for %zu rows of %d floats of results", row,
-                                       request->columns);
+                                       "out of memory for the results of %zu items: %zu floats",
+                                       n_items, n_floats);
 }
 
 static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, const char *prompt,
@@ -191,9 +190,10 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     request->plan = &model->plan;
     request->job = *job;
     request->job.prompt = request->job.prompt_name = NULL;
+    request->job.more = NULL; /* copied: */
+    request->job.n_more = 0;
+    request->outputs = size->outputs;
     request->key = size->key;
-    request->columns = size->columns;
-    request->kept = size->kept;
     describe(request, model);
     request->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
     pthread_mutex_init(&request->lock, NULL);
@@ -209,8 +209,9 @@ static gpuserve_status count_prompt(gpuserve_request *request, struct gsv_model 
                                     const char *prompt, gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = model->plan.facts;
-    const bool pools = request->key.task == GPUSERVE_TASK_EMBED ||
-                       (request->key.task == GPUSERVE_TASK_CLASSIFY && !facts->own_classifier);
+    const bool pools =
+        gsv_has_task(request->key.tasks, GPUSERVE_TASK_EMBED) ||
+        (gsv_has_task(request->key.tasks, GPUSERVE_TASK_CLASSIFY) && !facts->own_classifier);
 
     if (!facts->skips_prompt || !pools || !prompt) /* an empty prompt still skips [CLS] */
         return GPUSERVE_OK;
@@ -334,19 +335,15 @@ static gpuserve_status status_of_items(gpuserve_request *request)
 
 static void write_rows(const gpuserve_request *request)
 {
-    const gpuserve_job *job = &request->job;
-    const size_t columns = (size_t)request->columns;
-    const size_t kept = (size_t)request->kept;
-    const size_t stride = job->output_stride ? job->output_stride : kept;
+    const struct gsv_outputs *outputs = &request->outputs;
 
-    if (request->n_rows == 0)
-        return;
-    if (stride == columns && kept == columns) {
-        memcpy(job->output, request->staging, request->n_rows * columns * sizeof(float));
-        return;
+    for (uint32_t task = 0; task < GSV_TASKS; task++) {
+        const bool by_token = gsv_is_by_token(task);
+
+        for (size_t i = 0; gsv_has_task(outputs->tasks, task) && i < request->job.n_items; i++)
+            gsv_output_write(outputs, task, gsv_block_of(request, i), request->items[i].n_tokens,
+                             by_token ? request->items[i].row : i);
     }
-    for (size_t row = 0; row < request->n_rows; row++)
-        memcpy(job->output + row * stride, request->staging + row * columns, kept * sizeof(float));
 }
 
 static void write_items(const gpuserve_request *request)
@@ -362,7 +359,7 @@ static void write_items(const gpuserve_request *request)
         return;
     for (size_t i = 0; i < job->n_items; i++)
         job->token_offsets[i] = request->items[i].row;
-    job->token_offsets[job->n_items] = request->n_rows;
+    job->token_offsets[job->n_items] = request->n_token_rows;
 }
 
 static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
@@ -389,6 +386,18 @@ static void write_result(gpuserve_request *request, uint64_t now_ns)
     gsv_plan_selector(request->plan, request->replicas ? request->replicas : UINT64_MAX,
                       result->device, sizeof(result->device));
     *request->job.result = *result;
+}
+
+/* Number of tokens computed for the request: without items of the result cache, coalesced items and
+ * cancelled items. */
+static uint64_t computed_tokens(const gpuserve_request *request)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < request->job.n_items; i++)
+        if (request->items[i].status == GPUSERVE_OK && !request->items[i].is_cached)
+            n += request->items[i].n_tokens;
+    return n;
 }
 
 static void count(const gpuserve_request *request, gpuserve_status status, uint64_t now)
@@ -461,6 +470,7 @@ void gsv_request_complete(gpuserve_request *request)
     free(request->staging);
     request->staging = NULL;
     count(request, status, now);
+    request->reservation.used = computed_tokens(request);
     gsv_batcher_release(batcher, &request->reservation); /* before waiting threads wake */
     publish(request, batcher, status);
     gsv_batcher_leave(batcher);

@@ -12,6 +12,7 @@
 #define GSV_RUNTIME_REQUEST_H
 
 #include "lib/model/model.h"
+#include "lib/runtime/scheduler/outputs.h"
 #include "lib/runtime/scheduler/tokens.h"
 
 #include <gpuserve/gpuserve.h>
@@ -29,7 +30,7 @@ struct gsv_link {
 
 /* Requests with equal keys may share a batch. */
 struct gsv_batch_key {
-    uint32_t task;
+    uint32_t tasks; /* GSV_TASK_BIT() of each output */
     int32_t dimensions;
     bool normalize;
     uint32_t score;
@@ -40,7 +41,7 @@ struct gsv_batch_key {
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
-    return a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
+    return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
            a->adapter == b->adapter;
 }
@@ -51,6 +52,7 @@ struct gsv_queue_reservation {
     uint64_t bytes;  /* texts and results */
     uint64_t timed;  /* tokens counted against the limit by time */
     uint64_t work;   /* estimated tokens, without the caps that apply to the others */
+    uint64_t used;   /* tokens computed, known at release */
     uint64_t client; /* gpuserve_job.client */
     size_t n_items;
     bool is_small;        /* set by gsv_batcher_admit(): see is_small() in admission.c */
@@ -60,7 +62,7 @@ struct gsv_queue_reservation {
 /* One text: position of its tokens, and its result. */
 struct gsv_item {
     size_t offset; /* of its first token in its chunk */
-    size_t row;    /* of its first row in the output */
+    size_t row;    /* of its first row in an output by token; else 0 */
     uint64_t hash; /* of its tokens; unset if job.cache is OFF */
     uint32_t n_tokens;
     bool truncated;
@@ -96,13 +98,12 @@ struct gpuserve_request {
     gpuserve_completion_fn callback;
     void *user;
     struct gsv_batch_key key;
-    int32_t columns;          /* of a computed row */
-    int32_t kept;             /* leading columns that are written to the job's output */
+    struct gsv_outputs outputs;
     struct gsv_item *items;   /* [job.n_items] */
     struct gsv_chunk *chunks; /* [n_chunks] */
     size_t n_chunks;
-    float *staging; /* [n_rows, columns] */
-    size_t n_rows;
+    float *staging;                           /* the blocks of all items, see outputs.h */
+    size_t n_token_rows;                      /* of an output by token */
     struct gsv_queue_reservation reservation; /* as admitted */
     uint64_t submitted_ns;                    /* times of gsv_now_ns() */
     uint64_t enqueued_ns;
@@ -146,6 +147,20 @@ static inline struct gsv_tokens gsv_tokens_of(const struct gsv_chunk *chunk,
                                 .n = item->n_tokens };
 }
 
+/* The block of item `i` in the staging memory. */
+static inline float *gsv_block_of(const gpuserve_request *request, size_t i)
+{
+    return request->staging + i * request->outputs.text_floats +
+           request->items[i].row * request->outputs.token_floats;
+}
+
+/* The floats of an item's block. */
+static inline size_t gsv_block_floats(const struct gsv_outputs *outputs,
+                                      const struct gsv_item *item)
+{
+    return outputs->text_floats + item->n_tokens * outputs->token_floats;
+}
+
 /* Deadline of a job submitted at `submitted_ns`; 0: none. */
 uint64_t gsv_deadline_ns(int64_t deadline_us, uint64_t submitted_ns);
 
@@ -175,8 +190,7 @@ void gsv_chunk_reset(struct gsv_chunk *chunk);
 /* Sizes and parameters derived from a job. */
 struct gsv_job_size {
     struct gsv_batch_key key;
-    int32_t columns; /* of a computed row */
-    int32_t kept;    /* leading columns that are copied to the caller */
+    struct gsv_outputs outputs;
     struct gsv_queue_reservation reservation;
     const char *prompt; /* borrowed from the job or the model; NULL or empty: none */
 };
@@ -188,10 +202,6 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
 /* Check that texts are UTF-8 and ids are within the vocabulary. */
 gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuserve_job *job,
                                       const struct gsv_job_size *size, gpuserve_error *error);
-
-/* Check that the output has capacity for n_rows rows. */
-gpuserve_status gsv_job_check_output(const gpuserve_job *job, size_t n_rows, int32_t columns,
-                                     gpuserve_error *error);
 
 /* Text i, or its pair (NULL if the job has no pairs). */
 const char *gsv_job_text(const gpuserve_job *job, size_t i, size_t *size);

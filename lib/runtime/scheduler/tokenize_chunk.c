@@ -242,9 +242,6 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
 
 void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct gsv_chunk *chunk)
 {
-    const bool by_token = gsv_is_by_token(request->job.task);
-    const size_t columns = (size_t)request->columns;
-
     if (request->job.cache == GPUSERVE_CACHE_OFF)
         return;
     for (size_t i = chunk->first; i < chunk->end; i++) {
@@ -252,9 +249,8 @@ void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct
         struct gsv_cache_key key = { .tokens = gsv_tokens_of(chunk, item), .batch = request->key };
 
         item->hash = key.hash = gsv_tokens_hash(&key.tokens);
-        if (!model->cache ||
-            !gsv_cache_get(model->cache, &key, request->staging + item->row * columns,
-                           columns * (by_token ? item->n_tokens : 1)))
+        if (!model->cache || !gsv_cache_get(model->cache, &key, gsv_block_of(request, i),
+                                            gsv_block_floats(&request->outputs, item)))
             continue;
         item->is_cached = true;
         chunk->n_cached++;

@@ -167,6 +167,9 @@ static void add_model(const struct digest *d, const struct gsv_token_model *m)
     case GSV_UNIGRAM:
         add_unigram(d, &m->unigram);
         break;
+    case GSV_DICTIONARY:
+        add_vocab(d, &m->dictionary.stops);
+        break;
     }
 }
 

@@ -3,7 +3,8 @@
  *
  * tokenizer.json has priority. Without it the older formats are read: vocab.txt (BERT), vocab.json
  * with merges.txt (RoBERTa, GPT-2, DeBERTa), sentencepiece.bpe.model (XLM-RoBERTa, CamemBERT),
- * spm.model (DeBERTa-v2), spiece.model (T5, ALBERT).
+ * spm.model (DeBERTa-v2), spiece.model (T5, ALBERT), whitespacetokenizer_config.json (the words of
+ * sentence-transformers' WordEmbeddings).
  * "tokenizer_class", else the model type, selects among them. A GGUF file has its
  * own tokenizer.
  *
@@ -18,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WORDS_NAME "whitespacetokenizer_config.json"
 
 enum {
     MAX_FILE_BYTES = 64 << 20,
@@ -94,15 +97,18 @@ static gpuserve_status read_object(const struct source *from, const char *folder
 
 /* ------------------------------------------------------------------ tokenizer formats */
 
+typedef gpuserve_status (*read_fn)(struct gsv_tokenizer *t, const char *text, size_t size,
+                                   const char *name, gpuserve_error *error);
+
+/* Read a tokenizer that is one JSON file. */
 static gpuserve_status read_json(struct gsv_tokenizer *t, const struct source *from,
-                                 gpuserve_error *error)
+                                 const char *name, read_fn read, gpuserve_error *error)
 {
     struct file file;
-    gpuserve_status status =
-        read_text(from, from->folder, "tokenizer.json", MAX_FILE_BYTES, &file, error);
+    gpuserve_status status = read_text(from, from->folder, name, MAX_FILE_BYTES, &file, error);
 
     if (status == GPUSERVE_OK)
-        status = gsv_tokenizer_read_json(t, file.text, file.size, file.name, error);
+        status = read(t, file.text, file.size, file.name, error);
     if (status == GPUSERVE_OK)
         status = gsv_tokenizer_finish(t, file.name, error);
     free(file.text);
@@ -283,7 +289,8 @@ static bool find_source(struct source *from)
                                          "merges.txt",
                                          "spm.model",
                                          "spiece.model",
-                                         "sentencepiece.bpe.model" };
+                                         "sentencepiece.bpe.model",
+                                         WORDS_NAME };
 
     for (size_t i = 0; i < 2; i++) {
         from->folder = i == 0 ? from->model_folder : "";
@@ -326,9 +333,12 @@ gpuserve_status gsv_tokenizer_read_files(struct gsv_tokenizer *t, const struct g
     status = read_object(&from, from.folder, "tokenizer_config.json", &config, error);
     if (status == GPUSERVE_OK)
         status = read_direction(t, config, error);
-    if (status == GPUSERVE_OK)
-        status = has(&from, "tokenizer.json") ? read_json(t, &from, error)
-                                              : read_old(t, &from, config, error);
+    if (status == GPUSERVE_OK && has(&from, "tokenizer.json"))
+        status = read_json(t, &from, "tokenizer.json", gsv_tokenizer_read_json, error);
+    else if (status == GPUSERVE_OK && has(&from, WORDS_NAME))
+        status = read_json(t, &from, WORDS_NAME, gsv_tokenizer_read_whitespace, error);
+    else if (status == GPUSERVE_OK)
+        status = read_old(t, &from, config, error);
     gsv_json_free(&config);
     return status;
 }

@@ -24,6 +24,7 @@
 
 static gpuserve_status read_ids(struct gguf_tokens *from, gpuserve_error *error)
 {
+    int64_t padding; /* checked, though texts are not padded */
     const struct {
         const char *key;
         int64_t *id;
@@ -34,6 +35,7 @@ static gpuserve_status read_ids(struct gguf_tokens *from, gpuserve_error *error)
         { "tokenizer.ggml.seperator_token_id", &from->separator }, /* spelled so in the format */
         { "tokenizer.ggml.cls_token_id", &from->cls },
         { "tokenizer.ggml.mask_token_id", &from->mask },
+        { "tokenizer.ggml.padding_token_id", &padding },
     };
     gpuserve_status status = GPUSERVE_OK;
 

@@ -1,5 +1,6 @@
 /*
- * token_model.c - detects the model type and dispatches to WordPiece, WordLevel, BPE or Unigram.
+ * token_model.c - detects the model type and dispatches to WordPiece, WordLevel, BPE, Unigram
+ * or a dictionary, which tokenizer.json does not have.
  */
 #include "lib/text/models/token_model.h"
 
@@ -13,6 +14,7 @@ static const char *const names[] = {
     [GSV_BPE] = "BPE",
     [GSV_UNIGRAM] = "Unigram",
     [GSV_WORDLEVEL] = "WordLevel",
+    [GSV_DICTIONARY] = "WhitespaceTokenizer",
 };
 
 static gpuserve_status check_type(struct gsv_token_model *model, const struct gsv_member *fields,
@@ -24,7 +26,7 @@ static gpuserve_status check_type(struct gsv_token_model *model, const struct gs
                            fields[GSV_MODEL_MAX_CHARS].value.at &&
                            !fields[GSV_MODEL_MERGES].value.at;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && type.at; i++) {
+    for (size_t i = 0; i < GSV_DICTIONARY && type.at; i++) {
         const size_t size = strlen(names[i]);
 
         model->kind = (enum gsv_token_model_kind)i;
@@ -89,6 +91,8 @@ gpuserve_status gsv_token_model_read(struct gsv_token_model *model, struct gsv_v
         if (status == GPUSERVE_OK)
             status = gsv_bpe_read(&model->bpe, fields, vocab, name, error);
         break;
+    case GSV_DICTIONARY: /* check_type() does not find it */
+        break;
     }
     return status;
 }
@@ -111,6 +115,10 @@ gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struc
     case GSV_BPE:
         model->max_chars = SIZE_MAX - 1;
         return gsv_bpe_build(&model->bpe, vocab, bytes, name, error);
+    case GSV_DICTIONARY:
+        model->max_chars = SIZE_MAX - 1;
+        model->dictionary.vocab = vocab;
+        break;
     }
     return GPUSERVE_OK;
 }
@@ -120,6 +128,7 @@ void gsv_token_model_reset(struct gsv_token_model *model)
     gsv_wordpiece_reset(&model->wordpiece);
     gsv_unigram_reset(&model->unigram);
     gsv_bpe_reset(&model->bpe);
+    gsv_dictionary_reset(&model->dictionary);
 }
 
 const char *gsv_token_model_name(const struct gsv_token_model *model)
@@ -129,9 +138,16 @@ const char *gsv_token_model_name(const struct gsv_token_model *model)
 
 int32_t gsv_token_model_unknown(const struct gsv_token_model *model)
 {
-    return model->kind == GSV_BPE       ? model->bpe.unknown
-           : model->kind == GSV_UNIGRAM ? model->unigram.unknown
-                                        : model->wordpiece.unknown;
+    switch (model->kind) {
+    case GSV_BPE:
+        return model->bpe.unknown;
+    case GSV_UNIGRAM:
+        return model->unigram.unknown;
+    case GSV_DICTIONARY: /* leaves unknown words out */
+        return -1;
+    default:
+        return model->wordpiece.unknown;
+    }
 }
 
 size_t gsv_token_model_bytes(const struct gsv_token_model *model)
@@ -140,7 +156,7 @@ size_t gsv_token_model_bytes(const struct gsv_token_model *model)
 
     return wordpiece->trie.n * (sizeof(*wordpiece->trie.units) + sizeof(*wordpiece->failures)) +
            wordpiece->pops_capacity * sizeof(*wordpiece->pops) + gsv_bpe_bytes(&model->bpe) +
-           gsv_unigram_bytes(&model->unigram);
+           gsv_unigram_bytes(&model->unigram) + gsv_vocab_bytes(&model->dictionary.stops);
 }
 
 size_t gsv_token_model_split(const struct gsv_token_model *model, const char *word, size_t size,
@@ -155,6 +171,8 @@ size_t gsv_token_model_split(const struct gsv_token_model *model, const char *wo
                                    &scratch->steps);
     case GSV_UNIGRAM:
         return gsv_unigram_split(&model->unigram, word, size, scratch);
+    case GSV_DICTIONARY:
+        return gsv_dictionary_split(&model->dictionary, word, size, scratch);
     case GSV_BPE:
         n = gsv_bpe_split(&model->bpe, word, size, &scratch->bpe, scratch->pieces, &scratch->steps);
         if (n == GSV_BPE_NO_MEMORY)

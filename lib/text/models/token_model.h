@@ -1,5 +1,5 @@
 /*
- * token_model.h - the "model" of a tokenizer: WordPiece, WordLevel, BPE or Unigram.
+ * token_model.h - the "model" of a tokenizer: WordPiece, WordLevel, BPE, Unigram or a dictionary.
  *
  * Splits one pre-tokenized word into subword tokens. A built model is immutable; the buffers are in
  * the caller's scratch.
@@ -8,6 +8,7 @@
 #define GSV_TEXT_TOKEN_MODEL_H
 
 #include "lib/text/models/bpe.h"
+#include "lib/text/models/dictionary.h"
 #include "lib/text/models/unigram.h"
 #include "lib/text/models/vocab.h"
 #include "lib/text/models/wordpiece.h"
@@ -16,7 +17,7 @@ struct gsv_scratch;
 
 /* WordLevel is a WordPiece model without continuation tokens and without a limit of characters: a
  * word in the vocabulary is one token, any other word is unknown. */
-enum gsv_token_model_kind { GSV_WORDPIECE, GSV_BPE, GSV_UNIGRAM, GSV_WORDLEVEL };
+enum gsv_token_model_kind { GSV_WORDPIECE, GSV_BPE, GSV_UNIGRAM, GSV_WORDLEVEL, GSV_DICTIONARY };
 
 struct gsv_token_model {
     enum gsv_token_model_kind kind;
@@ -24,6 +25,7 @@ struct gsv_token_model {
     struct gsv_wordpiece wordpiece;
     struct gsv_bpe bpe;
     struct gsv_unigram unigram;
+    struct gsv_dictionary dictionary;
 };
 
 /* Read the JSON object "model"; its vocabulary goes into `vocab`. */
@@ -35,7 +37,7 @@ gpuserve_status gsv_token_model_build(struct gsv_token_model *model, const struc
                                       bool bytes, const char *name, gpuserve_error *error);
 void gsv_token_model_reset(struct gsv_token_model *model);
 
-/* The model type as in tokenizer.json. */
+/* The model type as in tokenizer.json; of a dictionary "WhitespaceTokenizer". */
 const char *gsv_token_model_name(const struct gsv_token_model *model);
 /* The id of the unknown token; -1 if the model has none. */
 int32_t gsv_token_model_unknown(const struct gsv_token_model *model);

@@ -109,13 +109,12 @@ static bool find_failures(struct finding *finding, const struct gsv_trie_builder
     bool done = depths != NULL;
 
     for (size_t i = 0; i < b->n && done; i++) {
-        const uint32_t at = b->order[i];
-        const struct gsv_trie_node *node = &b->nodes[at];
+        const struct gsv_trie_node *node = &b->nodes[i];
 
-        if (at == 0 || node->parent == 0)
+        if (i == 0 || node->parent == 0)
             continue; /* the root, FIRST and CONTINUING have no failure link */
-        depths[at] = depths[node->parent] + 1;
-        done = node->value >= 0 ? fail_as_token(finding->model, node, depths[at])
+        depths[i] = depths[node->parent] + 1;
+        done = node->value >= 0 ? fail_as_token(finding->model, node, depths[i])
                                 : fail_as_parent(finding, node, b->nodes[node->parent].slot);
     }
     free(depths);

@@ -1,9 +1,7 @@
 /*
  * lowercase.c - lowercases a whole text before tokenization, with a map back to the original.
  *
- * sentence-transformers applies Python's str.lower() for models with do_lower_case. That is the
- * lowercase mapping of each character, with one exception: a capital sigma at the end of a word
- * becomes a final sigma.
+ * sentence-transformers applies Python's str.lower() for models with do_lower_case.
  */
 #include "lib/text/pipeline/spans.h"
 
@@ -13,36 +11,7 @@
 
 #include <stdlib.h>
 
-#define CAPITAL_SIGMA 0x3A3
-#define FINAL_SIGMA 0x3C2
 #define MAX_UTF8 4
-
-static bool is_letter(uint32_t c)
-{
-    const uint8_t flags = gsv_unicode_get_flags(c);
-
-    return (flags & GSV_UNICODE_WORD) && !(flags & GSV_UNICODE_COMBINING) &&
-           !(c >= '0' && c <= '9') && c != '_';
-}
-
-static uint32_t char_before(const char *text, size_t at)
-{
-    size_t length;
-
-    do
-        at--;
-    while (((unsigned char)text[at] & 0xC0) == 0x80);
-    return gsv_utf8_decode(text + at, &length);
-}
-
-/* True if the sigma in [at, end) ends a word of more than one letter. */
-static bool ends_word(const char *text, size_t size, size_t at, size_t end)
-{
-    size_t length;
-
-    return at > 0 && is_letter(char_before(text, at)) &&
-           (end == size || !is_letter(gsv_utf8_decode(text + end, &length)));
-}
 
 static bool append(struct gsv_lowered *l, uint32_t c, gpuserve_span from)
 {
@@ -65,15 +34,10 @@ bool gsv_lower_text(struct gsv_lowered *l, const char *text, size_t size)
 
     l->n = 0;
     for (size_t at = 0; at < size; at += length) {
-        const uint32_t c = gsv_utf8_decode(text + at, &length);
-        const gpuserve_span from = { (uint32_t)at, (uint32_t)(at + length) };
         uint32_t lower[GSV_UNICODE_MAX_MAPPING];
-        size_t n = 1;
+        const size_t n = gsv_unicode_lower_at(text, size, at, &length, lower);
+        const gpuserve_span from = { (uint32_t)at, (uint32_t)(at + length) };
 
-        if (c == CAPITAL_SIGMA && ends_word(text, size, at, at + length))
-            lower[0] = FINAL_SIGMA;
-        else
-            n = gsv_unicode_to_lower(c, lower);
         for (size_t i = 0; i < n; i++)
             if (!append(l, lower[i], from))
                 return false;

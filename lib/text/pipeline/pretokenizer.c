@@ -294,6 +294,13 @@ void gsv_pretokenizer_bert(struct gsv_pretokenizer *p)
     p->bert = true;
 }
 
+void gsv_pretokenizer_white_space(struct gsv_pretokenizer *p)
+{
+    p->n = 1;
+    p->steps[0] =
+        (struct gsv_pretoken_step){ .kind = GSV_PRETOKEN_SPACE, .behavior = GSV_PRETOKEN_REMOVED };
+}
+
 void gsv_pretokenizer_metaspace(struct gsv_pretokenizer *p)
 {
     p->n = 1;

@@ -99,6 +99,7 @@ gpuserve_status gsv_pretoken_metaspace(struct gsv_pretoken_step *step,
                                        const struct gsv_json_value *json, const char *name,
                                        gpuserve_error *error);
 void gsv_pretokenizer_bert(struct gsv_pretokenizer *pretokenizer);
+void gsv_pretokenizer_white_space(struct gsv_pretokenizer *pretokenizer);
 /* Split at white space, with U+2581 before each word, as SentencePiece does. */
 void gsv_pretokenizer_metaspace(struct gsv_pretokenizer *pretokenizer);
 /* GPT-2's pre-tokenizer; add_prefix_space puts a space before a text that does not begin with

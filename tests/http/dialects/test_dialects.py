@@ -102,6 +102,12 @@ class Rank(Served):
         for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
             best = self.server.post(path, {**asked, "top_k": 2}).json()["results"]
             self.assertEqual([one["index"] for one in best], [1, 2])
+            # The form that voyageai reads, whose requests have `truncation` always.
+            self.assertNotIn("data", self.server.post(path, {**asked, "top_n": 2}).json())
+            for fields in ({"top_k": 2}, {"truncation": True, "top_n": 2}):
+                self.assertEqual(self.server.post(path, {**asked, **fields}).json()["data"], best)
+            voyage = self.server.post(path, {**asked, "top_k": 1, "return_documents": True}).json()["data"]
+            self.assertEqual([one["document"] for one in voyage], [TEXTS[1]])
             self.assertEqual(len(self.server.post(path, {**asked, "top_k": 2, "top_n": 1}).json()["results"]), 1)
             for same in ({"max_chunks_per_doc": 1}, {"rank_fields": ["text"]}, {"max_tokens_per_doc": 4096}, {"truncation": True},
                          {"rank_fields": None}):

@@ -25,7 +25,7 @@ def routes():
         names.update({name: names[base] + rest for name, base, rest in
                       re.findall(r'#define (\w+) (\w+) "(/[^"]*)"', text) if base in names})
         for method, base, rest in re.findall(
-                r'\{ "(GET|POST)", (?:([A-Z]\w*)(?: ?|,))?(?:"([^"]*)")?,? GSV_', text):
+                r'\{ "(GET|POST|DELETE)", (?:([A-Z]\w*)(?: ?|,))?(?:"([^"]*)")?,? GSV_', text):
             found.add((method, names.get(base, "") + rest))
     return found
 
@@ -42,6 +42,25 @@ class Document(Served):
         there = routes()
         self.assertGreater(len(there), 50)
         self.assertEqual(named, there)
+
+    def test_it_names_the_fields_that_there_are(self):
+        """Of `parameters`, and of bodies and queries that a change forgot."""
+        there = set()
+        for name in ("dialects/hf", "inference/zero_shot", "inference/similarity", "inference/entities", "inference/label_entities"):
+            with open(os.path.join(ROOT, "lib/http", name + ".c"), encoding="utf-8") as file:
+                for fields in re.findall(r"known\[\] = \{(.*?)NULL", file.read(), re.DOTALL):
+                    there.update(re.findall(r'"(\w+)"', fields))
+        self.assertIn("threshold", there)
+
+        def body(path):
+            return self.document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+
+        for path in ("/", "/models/{model}"):
+            self.assertEqual(set(body(path)["parameters"]["properties"]), there)
+        self.assertIn("keep_alive", body("/api/embed"))
+        self.assertIn("input", body("/embedding"))
+        for path, names in (("/v1/files", {"after", "limit", "order", "purpose"}), ("/v1/batches", {"after", "limit"})):
+            self.assertEqual({one["name"] for one in self.document["paths"][path]["get"]["parameters"]}, names)
 
     def test_tei_s_place_has_the_same(self):
         self.assertEqual(self.server.get("/api-doc/openapi.json").json(), self.document)

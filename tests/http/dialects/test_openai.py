@@ -189,7 +189,7 @@ class Members(Served):
         for same in ({"late_chunking": False}, {"output_dtype": "float"}, {"embed_dtype": "float32"}, {"endianness": "little"},
                      {"modality": "text"}, {"add_special_tokens": True}, {"user": "me"}, {"priority": 1}, {"output_dtype": None}):
             self.assertEqual(self.vector("a dog", **same), plain)
-        for name, value in (("late_chunking", True), ("output_dtype", "int3"), ("embed_dtype", "bfloat16"), ("output_dtype", "base64"), ("endianness", "big"),
+        for name, value in (("output_dtype", "int3"), ("embed_dtype", "bfloat16"), ("output_dtype", "base64"), ("endianness", "big"),
                             ("modality", "image"), ("add_special_tokens", False), ("embedding_type", "hex"), ("encoding_format", "float16"),
                             ("messages", [{"role": "user", "content": "a"}]), ("instruction", "find"), ("truncation_side", "left"),
                             ("truncate", 1), ("task", 7)):

@@ -57,6 +57,9 @@ class Embedder(Served):
             self.assertVector(row["embedding"][0], vector)
         raw = ask(self.server, "/embedding", {"content": TEXTS[0], "embd_normalize": -1})
         self.assertVector(raw[0]["embedding"][0], embed(TEXTS[:1], "--no-normalize")[0])
+        for body in ({"input": TEXTS}, {"content": [TEXTS[0], {"prompt_string": TEXTS[1], "multimodal_data": []}]}):
+            self.assertEqual(ask(self.server, "/embedding", body), rows)
+        self.assertEqual(ask(self.server, "/embedding", {"content": {"prompt_string": TEXTS[0]}})[0]["embedding"], rows[0]["embedding"])
 
     def test_aliases_of_openai(self):
         want = ask(self.server, "/v1/embeddings", {"input": "a dog"})
@@ -80,7 +83,8 @@ class Embedder(Served):
                 ("/classify", {"input": "a"}, "classif"),
                 ("/pooling", {"input": "a", "encoding_format": "bytes"}, "encoding_format"),
                 ("/embedding", {"content": "a", "embd_normalize": 1}, "`embd_normalize` is 1"),
-                ("/embedding", {"input": "a"}, "content")):
+                ("/embedding", {"prompt": "a"}, "content"), ("/embedding", {"content": {"text": "a"}}, "prompt_string"),
+                ("/embedding", {"input": ["a", {"prompt_string": "a", "multimodal_data": ["x"]}]}, "multimodal_data")):
             self.refused(400, words, path, body)
 
 

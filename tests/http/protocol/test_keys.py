@@ -1,6 +1,7 @@
 """API keys, their rates, and pages of other origins (T14)."""
 import hashlib
 import os
+import re
 import signal
 import tempfile
 import time
@@ -46,7 +47,7 @@ class Keys(Served):
     def routes(self):
         """(method, path) of each route that the server's document has, and of one that is not there."""
         paths = self.server.get("/openapi.json").json()["paths"]
-        found = [(method.upper(), path.format(model="m", version="1"))
+        found = [(method.upper(), re.sub(r"\{\w+\}", "1", path))
                  for path, methods in paths.items() for method in methods]
         self.assertGreater(len(found), 50)
         return [route for route in found if route not in [("GET", path) for path in OPEN + FILES]] + [
@@ -180,6 +181,16 @@ class Rates(unittest.TestCase):
         self.assertEqual(ask(KEY).status, 200)
         self.assertEqual(server.stop()[0], 0)
 
+    def test_a_model_has_a_quota_of_tokens(self):
+        """For all keys together; the first request takes far more than a second's."""
+        server = Server(MINILM, "--tokens-per-second", 10)
+        self.assertEqual(server.post("/embed", {"inputs": ["word " * 40, "a" + " word" * 39]}).status, 200)
+        refused = server.post("/embed", {"inputs": "a"})
+        self.assertEqual(refused.status, 429)
+        self.assertIn("quota of 10 tokens per second", refused.body.decode())
+        self.assertNotIn("--queue", refused.body.decode())
+        self.assertIn(int(refused.headers["Retry-After"]), range(5, 9))  # 84 tokens less 10, less the time since
+        self.assertEqual(server.stop()[0], 0)
 
     def test_a_reload_gives_nobody_new_ones(self):
         """Who has used up theirs goes on waiting; a key that is new has all of them."""

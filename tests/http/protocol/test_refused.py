@@ -34,6 +34,8 @@ CASES = [
     ("/embed", {"inputs": ["a", [7], 5]}, "item 2 is neither a string nor a list of token ids"),
     ("/embed", {"inputs": "a", "prompt_name": "a\0b"}, "prompt_name"),
     ("/embed", b"", "the body is empty, expected JSON"),
+    ("/embed", b'\xef\xbb\xbf{"inputs":"a"}', "UTF-8 byte order mark (EF BB BF)"),
+    ("/v1/embeddings", b'\xef\xbb\xbf{"input":"a"}', "UTF-8 byte order mark (EF BB BF)"),
     ("/embed", b"[]", "the body is not a JSON object"),
     ("/embed", b'{"inputs":"a"', "body: byte 13: expected a comma or a closing brace"),
     ("/embed_sparse", {"inputs": "a"}, "it is not a masked language model"),
@@ -97,6 +99,13 @@ class Refused(Served):
             self.assertIn(words, reply.body.decode(), (path, body))
         # the server still serves
         self.assertEqual(self.server.post("/embed", {"inputs": "a"}).status, 200)
+
+    def test_an_invalid_path_has_the_words_of_its_route(self):
+        for path, is_openai in (("/openai/deployments/a%0C/embeddings", True), ("/v1/embeddings%0C", True), ("/embed%0C", False)):
+            reply = self.server.post(path, {"input": "a"})
+            self.assertEqual(reply.status, 400)
+            error = reply.json()["error"]
+            self.assertEqual(error["message"] if is_openai else error, "the path is not valid")
 
     def test_lengths_of_the_head(self):
         head = json.dumps({"inputs": [TEXT]})

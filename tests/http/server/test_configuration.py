@@ -14,6 +14,13 @@ TINY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.absp
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
+def options_from(variables):
+    """An environment whose only options are these: that of the tests switches the cache of weights off."""
+    kept = environment(**variables)
+    kept.pop("GPUSERVE_WEIGHTS_CACHE")
+    return kept
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -134,12 +141,12 @@ class AccessLog(Folder):
 
 class Configuration(Folder):
     def check(self, *arguments, **variables):
-        done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+        done = gpuserve("serve", "--check-config", *arguments, env=options_from(variables))
         self.assertEqual(done.returncode, 0, done.err)
         return json.loads(done.out)
 
     def fails(self, words, *arguments, **variables):
-        done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+        done = gpuserve("serve", "--check-config", *arguments, env=options_from(variables))
         self.assertNotEqual(done.returncode, 0)
         for word in words:
             self.assertIn(word, done.err)
@@ -203,7 +210,7 @@ class Configuration(Folder):
                     (["--" + flag, *([value] if value else [])], {}, "--" + flag),
                     (["--%s=%s" % (flag, value) if value else "--" + flag], {}, "--" + flag),
                     ([], {variable: value or "true"}, variable)):
-                done = gpuserve("serve", "--check-config", *arguments, *model, env=environment(**variables))
+                done = gpuserve("serve", "--check-config", *arguments, *model, env=options_from(variables))
                 where = (arguments, variables, done.err)
                 self.assertNotIn("hf_secret", done.err + done.out)
                 if isinstance(want, tuple):
@@ -231,7 +238,7 @@ class Configuration(Folder):
                 (["m", "--host", "::1"], {"HOSTNAME": "127.0.0.1"}, {"models": ["m"], "host": "::1"}),
                 (["m"], {"JSON_OUTPUT": "false", "DISABLE_SPANS": "0"}, {"models": ["m"]}),
                 (["-q", "m"], {"HF_TOKEN": "a", "OTLP_ENDPOINT": "b"}, {"models": ["m"], "quiet": True})):
-            done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+            done = gpuserve("serve", "--check-config", *arguments, env=options_from(variables))
             self.assertEqual((done.returncode, done.err), (0, ""), (arguments, variables))
             self.assertEqual(json.loads(done.out), want)
         self.fails(["exclude each other"], "m", "--default-prompt", "a", DEFAULT_PROMPT_NAME="b")
@@ -279,7 +286,7 @@ class Configuration(Folder):
                 (False, ["m", "--api-key-file", self.write("keys", key + "\n"), "-v"], {}),
                 (True, ["m", "--api-key-file", self.write("bad", key + " b\n")], {}),
                 (True, ["m", "--api-key-file", self.write("short", "sha256:" + key)], {})):
-            done = gpuserve("serve", "--check-config", *arguments, env=environment(**variables))
+            done = gpuserve("serve", "--check-config", *arguments, env=options_from(variables))
             self.assertEqual(done.returncode != 0, wrong, (arguments, done.err))
             self.assertNotIn(key, done.out + done.err, (arguments, variables))
 

@@ -210,6 +210,29 @@ class Files(unittest.TestCase):
                 if os.path.exists(path):
                     os.unlink(path)
 
+    def test_packed_weights(self):
+        """The sandbox allows to write, replace and map them, also after the start."""
+        cache = os.path.join(self.outside, "a", "weights")
+        options = (MINILM, "--mmap", "--weights-cache", cache, "--verbose")
+        self.start(*options)
+        self.assertServes()
+        err = self.stop()
+        self.assertIn("packed weights written to " + cache, err)
+        self.assertNotIn("file access is not restricted", err)
+        names = os.listdir(cache)
+        self.assertEqual(len(names), 1)
+        self.start(*options)
+        self.assertServes()
+        with open(os.path.join(cache, names[0]), "r+b") as file:
+            file.write(b"damaged")
+        self.reload("reloads")
+        self.assertServes()
+        err = self.stop()
+        self.assertIn("packed weights from " + cache, err)
+        self.assertIn("is ignored: it is not a file of packed weights", err)
+        self.assertIn("packed weights written to " + cache, err)
+        self.assertEqual(os.listdir(cache), names)
+
     def test_names_of_the_cache(self):
         repository = self.at("models--o--m")
         os.makedirs(os.path.join(repository, "refs"))

@@ -1,6 +1,6 @@
 /*
- * criterion.h - as much of Criterion as the tests use, for the build under ThreadSanitizer, which
- * Criterion's own runner does not survive: it crashes before the first test.
+ * criterion.h - as much of Criterion as the tests use, where Criterion's own runner crashes before
+ * the first test: under ThreadSanitizer, and in programs for another processor under QEMU.
  *
  * Each test is a child process here too. A failed cr_assert_ ends it, a failed cr_expect_ is noted.
  * The last line printed is Criterion's summary. Everywhere else the real Criterion is used.

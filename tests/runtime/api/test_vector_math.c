@@ -112,7 +112,7 @@ Test(arithmetic, top_k_is_a_sort_cut_short)
 
 Test(version, names_are_told)
 {
-    cr_expect_str_eq(gpuserve_version(), "0.1.0");
+    cr_expect_str_eq(gpuserve_version(), "0.2.0");
     cr_expect_eq(gpuserve_abi_version(), 0);
     cr_expect_str_eq(gpuserve_status_name(GPUSERVE_OK), "GPUSERVE_OK");
     cr_expect_str_eq(gpuserve_status_name(GPUSERVE_E_INTERNAL), "GPUSERVE_E_INTERNAL");
@@ -194,4 +194,34 @@ Test(compact, bad_arguments_are_named)
     cr_expect_eq(gpuserve_quantize(NULL, 0, 2, 0, NULL, NULL, 0, &error), GPUSERVE_OK);
     cr_expect_null(gpuserve_calibration_text(1u << 20));
     cr_expect(strlen(gpuserve_calibration_text(0)) > 0);
+}
+
+Test(arithmetic, max_sim_sums_the_largest_products_of_the_query)
+{
+    enum { N = 67, M = 13, DIM = 37 };
+    static float query[N * DIM], document[M * DIM];
+    uint32_t state = 3;
+
+    for (size_t i = 0; i < N * DIM; i++)
+        query[i] = next_float(&state);
+    for (size_t i = 0; i < M * DIM; i++)
+        document[i] = next_float(&state);
+    for (size_t n = 0; n <= N; n++) {
+        double want = 0;
+
+        for (size_t q = 0; q < n; q++) {
+            double best = -INFINITY;
+
+            for (size_t d = 0; d < M; d++)
+                best = fmax(best, gpuserve_dot(query + q * DIM, document + d * DIM, DIM));
+            want += best;
+        }
+        cr_expect_float_eq(gpuserve_max_sim(query, n, document, M, DIM), (float)want, 1e-4, "%zu",
+                           n);
+    }
+    cr_expect_eq(gpuserve_max_sim(query, N, document, 0, DIM), 0);
+    cr_expect_eq(gpuserve_max_sim(NULL, N, document, M, DIM), 0);
+    cr_expect_eq(gpuserve_max_sim(query, N, NULL, M, DIM), 0);
+    document[5] = NAN;
+    cr_expect(isnan(gpuserve_max_sim(query, N, document, M, DIM)));
 }

@@ -17,17 +17,9 @@ static gpuserve_status open_model(gpuserve_model **model, uint32_t dtype, gpuser
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     struct folder folder;
     gpuserve_status st;
-    char path[128];
-    FILE *file;
 
     folder_make(&folder, "nomic-moe-hub");
-    snprintf(path, sizeof(path), "%s/vocab.txt", folder.path);
-    file = fopen(path, "w");
-    cr_assert_not_null(file);
-    fputs("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", file);
-    for (int i = 5; i < VOCAB; i++)
-        fprintf(file, "w%d\n", i);
-    fclose(file);
+    folder_set_vocabulary(&folder, VOCAB);
     options.device = "cpu";
     options.dtype = dtype;
     st = gpuserve_model_open(model, NULL, folder.path, &options, error);

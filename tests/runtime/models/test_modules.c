@@ -3,6 +3,7 @@
  * vectors, against the texts and vectors of expected.json (tools/make_family_models).
  */
 #include "tests/model/support.h"
+#include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -37,12 +38,9 @@ static const char *path_of(const char *name)
 static json_t *expected_of(const char *name)
 {
     char path[256];
-    json_t *root;
 
     snprintf(path, sizeof(path), "models/%s/expected.json", name);
-    root = json_load_file(test_data(path), 0, NULL);
-    cr_assert(root, "%s", path);
-    return root;
+    return read_json(path);
 }
 
 static size_t texts_of(const json_t *root, const char **texts)

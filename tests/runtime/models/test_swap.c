@@ -32,16 +32,6 @@ static gpuserve_context *make_context(void)
     return context;
 }
 
-static gpuserve_model *open_folder(gpuserve_context *context, const struct folder *folder)
-{
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_model *model = NULL;
-
-    cr_assert_eq(gpuserve_model_open(&model, context, folder->path, NULL, &error), GPUSERVE_OK,
-                 "%s", error.message);
-    return model;
-}
-
 static void embed(gpuserve_model *model, float rows[N_TEXTS * DIM])
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -65,8 +55,8 @@ Test(swap, the_new_model_answers_and_what_was_lent_stays)
     folder_make(&a, "bert");
     folder_make(&b, "bert");
     folder_set_word(&b, WORD, 0.25f);
-    model = open_folder(context, &a);
-    other = open_folder(context, &b);
+    model = folder_open(&a, context);
+    other = folder_open(&b, context);
     fd = gpuserve_completion_fd(model);
     fingerprint = gpuserve_model_fingerprint(model);
     strcpy(copy, fingerprint);
@@ -141,7 +131,7 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     folder_set_word(&huge, 50, 3e38f);
     folder_make(&labels, "bert-single");
     folder_make(&dense, "st-dense");
-    model = open_folder(context, &a);
+    model = folder_open(&a, context);
     threads = count_threads();
     descriptors = count_descriptors();
     refuse(model, "/nonexistent", NULL, NULL, GPUSERVE_E_NOT_FOUND, "/nonexistent");
@@ -190,7 +180,7 @@ Test(swap, sizes_and_labels_change_where_that_is_allowed)
 
     folder_make(&single, "bert-single");
     folder_make(&multi, "bert-multi");
-    model = open_folder(context, &single);
+    model = folder_open(&single, context);
     label = gpuserve_model_label(model, 2);
     cr_assert_str_eq(label, "so so");
     how.allow = GPUSERVE_CHANGE_LABELS;
@@ -215,7 +205,7 @@ Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
     int threads;
 
     folder_make(&a, "bert");
-    model = open_folder(context, &a);
+    model = folder_open(&a, context);
     threads = count_threads();
     embed(model, before);
     cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
@@ -241,143 +231,6 @@ Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
     gpuserve_context_unref(&context);
     folder_remove(&a);
 }
-
-/* ------------------------------------------------------------------------------------ no growth */
-
-struct usage {
-    size_t resident;
-    int threads, descriptors;
-};
-
-static struct usage usage_now(void)
-{
-    return (struct usage){ resident_bytes(), count_threads(), count_descriptors() };
-}
-
-/* A release build keeps no memory of 4,000 rounds. The address sanitizer's allocator keeps 0 to 5
- * MB after 1,000 or 4,000 rounds, more if other programs run; it finds leaks itself at exit. */
-#ifdef __SANITIZE_ADDRESS__
-enum { MORE_BYTES = 16 << 20 };
-#else
-enum { MORE_BYTES = 4 << 20 };
-#endif
-
-static void expect_no_more(struct usage before, const char *what)
-{
-    const struct usage now = usage_now();
-
-    /* Tolerance for arena pages that the C library touches for the first time; a leak of 4 kB per
-     * round is more. test_memory.c counts every byte. */
-    cr_expect_leq(now.resident, before.resident + MORE_BYTES, "%s: %zu bytes of memory became %zu",
-                  what, before.resident, now.resident);
-    cr_expect_eq(now.threads, before.threads, "%s", what);
-    cr_expect_eq(now.descriptors, before.descriptors, "%s", what);
-}
-
-enum { N_SETTLING = 100, N_ROUNDS = 1000 };
-
-Test(swap, a_thousand_models_opened_and_closed_leave_nothing)
-{
-    gpuserve_context *context = make_context();
-    float rows[N_TEXTS * DIM];
-    struct usage usage;
-    struct folder a;
-
-    folder_make(&a, "bert");
-    for (int i = 0; i < N_SETTLING + N_ROUNDS; i++) {
-        gpuserve_model *model = open_folder(context, &a);
-
-        embed(model, rows);
-        gpuserve_model_close(&model);
-        if (i == N_SETTLING)
-            usage = usage_now();
-    }
-    expect_no_more(usage, "open and close");
-    gpuserve_context_unref(&context);
-    folder_remove(&a);
-}
-
-Test(swap, a_thousand_suspensions_and_swaps_leave_nothing)
-{
-    gpuserve_context *context = make_context();
-    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-    float rows[N_TEXTS * DIM];
-    struct usage usage;
-    struct folder folders[2];
-    gpuserve_model *model;
-
-    for (int i = 0; i < 2; i++) {
-        folder_make(&folders[i], "bert");
-        folder_set_word(&folders[i], WORD, 0.25f * (float)i);
-    }
-    options.warmup = GPUSERVE_WARMUP_OFF;
-    model = open_folder(context, &folders[0]);
-    for (int i = 0; i < N_SETTLING + N_ROUNDS; i++) {
-        if (i % 2)
-            cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
-        else
-            cr_assert_eq(
-                gpuserve_model_swap(model, folders[i / 2 % 2].path, NULL, &options, NULL, NULL),
-                GPUSERVE_OK);
-        embed(model, rows);
-        if (i == N_SETTLING)
-            usage = usage_now();
-    }
-    expect_no_more(usage, "suspend and swap");
-    gpuserve_model_close(&model);
-    gpuserve_context_unref(&context);
-    folder_remove(&folders[0]);
-    folder_remove(&folders[1]);
-}
-
-/* Sanitizers have their own heap. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-enum { N_LOADERS = 6 };
-
-struct loaders {
-    pthread_barrier_t all_there; /* concurrent, so that each gets its own malloc arena */
-    pthread_mutex_t turn;
-};
-
-static void open_and_close_real(void)
-{
-    gpuserve_model *model = open_real("all-MiniLM-L6-v2", GPUSERVE_DTYPE_INT8, 2);
-
-    gpuserve_model_close(&model);
-}
-
-static void *load_in_turn(void *argument)
-{
-    struct loaders *loaders = argument;
-
-    pthread_barrier_wait(&loaders->all_there);
-    pthread_mutex_lock(&loaders->turn);
-    open_and_close_real();
-    pthread_mutex_unlock(&loaders->turn);
-    pthread_barrier_wait(&loaders->all_there);
-    return NULL;
-}
-
-/* The C library keeps an arena for some threads, each at its peak size. malloc_trim() does not
- * release the free top of an arena, of which 2 MB may be dirty. */
-Test(swap, no_heap_keeps_what_a_load_needed)
-{
-    struct loaders loaders = { .turn = PTHREAD_MUTEX_INITIALIZER };
-    pthread_t threads[N_LOADERS];
-    size_t before;
-
-    open_and_close_real();
-    before = resident_bytes();
-    pthread_barrier_init(&loaders.all_there, NULL, N_LOADERS);
-    for (int i = 0; i < N_LOADERS; i++)
-        cr_assert_eq(pthread_create(&threads[i], NULL, load_in_turn, &loaders), 0);
-    for (int i = 0; i < N_LOADERS; i++)
-        pthread_join(threads[i], NULL);
-    pthread_barrier_destroy(&loaders.all_there);
-    cr_expect_leq(resident_bytes(), before + (4 << 20) + N_LOADERS * (2 << 20),
-                  "%zu bytes became %zu", before, resident_bytes());
-}
-#endif
 
 /* ------------------------------------------------------------------------------- under load */
 
@@ -425,13 +278,13 @@ Test(swap, every_answer_is_wholly_of_one_model)
 
         folder_make(&folders[i], "bert");
         folder_set_word(&folders[i], WORD, 0.25f * (float)i);
-        model = open_folder(context, &folders[i]);
+        model = folder_open(&folders[i], context);
         embed(model, stage.want[i]);
         gpuserve_model_close(&model);
     }
     options.warmup = GPUSERVE_WARMUP_OFF;
-    stage.model = open_folder(context, &folders[0]);
-    n_threads = count_threads();
+    stage.model = folder_open(&folders[0], context);
+    n_threads = settled_threads();
     n_descriptors = count_descriptors();
     for (int i = 0; i < N_CALLERS; i++)
         cr_assert_eq(pthread_create(&threads[i], NULL, call, &stage), 0);
@@ -446,7 +299,7 @@ Test(swap, every_answer_is_wholly_of_one_model)
     cr_expect_eq(atomic_load(&stage.n_failed), 0);
     cr_expect_gt(atomic_load(&stage.n_answers[0]), 0);
     cr_expect_gt(atomic_load(&stage.n_answers[1]), 0);
-    cr_expect_eq(count_threads(), n_threads);
+    cr_expect_eq(settled_threads(), n_threads);
     cr_expect_eq(count_descriptors(), n_descriptors);
     gpuserve_model_close(&stage.model);
     gpuserve_context_unref(&context);

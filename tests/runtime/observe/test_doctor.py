@@ -502,6 +502,21 @@ def small_container_on_an_old_processor(root):
     root.put("proc/meminfo", MEMINFO.replace("HugePages_Free:        0", "HugePages_Free:    16000"))
 
 
+@stack
+def container_of_one_and_a_half_cpus(root):
+    root.gpuserve()
+    root.put(".dockerenv")
+    root.put("proc/1/cgroup", "0::/\n")
+    root.put("proc/1/status", "Name:\tserver\nCpus_allowed_list:\t0-3\n")
+    root.put("sys/fs/cgroup/cpu.max", "150000 100000\n")
+
+
+@stack
+def container_of_one_and_a_quarter_cpus(root):
+    root.gpuserve()
+    root.put("sys/fs/cgroup/cpu.max", "125000 100000\n")
+
+
 # --------------------------------------------------------------------------------------------- tests
 
 def doctor(*arguments):

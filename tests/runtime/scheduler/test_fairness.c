@@ -11,6 +11,7 @@
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ enum {
     BATCH_TOKENS = 512,
     MAX_SEQUENCES = 128,
     SINGLE_CLIENT = 1000, /* client id of the single texts */
+    MAX_LATENCIES = 100000,
+    FIXED_TOKENS = 2, /* a batch on a CPU takes the time of so many tokens more */
 };
 
 static const uint64_t forever = UINT64_MAX, ms = 1000000;
@@ -56,6 +59,9 @@ struct simulation {
     size_t n_singles, n_answered, n_refused;
     uint64_t computed; /* tokens */
     uint64_t longest_single_ns;
+    uint64_t *latencies; /* [MAX_LATENCIES] of the answered single texts; NULL: not kept */
+    struct gsv_cores cores;
+    bool has_cores;     /* a CPU, whose workers also share the operations of a wide batch */
     uint64_t max_timed; /* max in the queue at any time */
     struct prediction prediction;
     size_t n_returns, n_returns_served; /* of clients that waited as told */
@@ -126,6 +132,8 @@ static void end_request(struct simulation *s, gpuserve_request *request)
     } else {
         const uint64_t took = s->now_ns - request->submitted_ns;
 
+        if (s->latencies && s->n_answered < MAX_LATENCIES)
+            s->latencies[s->n_answered] = took;
         s->n_answered++;
         s->longest_single_ns = took > s->longest_single_ns ? took : s->longest_single_ns;
     }
@@ -144,17 +152,32 @@ static double next_random(struct simulation *s)
     return ((double)(s->seed >> 11) + 1) / 9007199254740993.0;
 }
 
+static uint64_t duration_of(const struct simulation *s, const struct gsv_batch *batch)
+{
+    const uint64_t tokens = (uint64_t)batch->n_tokens;
+
+    if (!s->has_cores)
+        return tokens * s->token_ns;
+    return (FIXED_TOKENS + tokens / (batch->is_wide ? WORKERS : 1)) * s->token_ns;
+}
+
+/* All cores compute: a worker would wait for one. */
+static bool is_full(const struct simulation *s)
+{
+    return s->has_cores && s->cores.n_busy >= s->cores.n;
+}
+
 static void begin_batches(struct simulation *s)
 {
     for (int i = 0; i < WORKERS; i++) {
         struct gsv_step step;
 
-        if (s->running[i] || s->batcher->ready_tokens == 0)
+        if (s->running[i] || s->batcher->ready_tokens == 0 || is_full(s))
             continue;
         step = gsv_batcher_next(s->batcher, 0);
         cr_assert_eq(step.kind, GSV_STEP_RUN);
         s->running[i] = step.batch;
-        s->end_ns[i] = s->now_ns + (uint64_t)step.batch->n_tokens * s->token_ns;
+        s->end_ns[i] = s->now_ns + duration_of(s, step.batch);
     }
 }
 
@@ -168,8 +191,7 @@ static void end_batches(struct simulation *s)
             continue;
         s->running[i] = NULL;
         s->computed += (uint64_t)batch->n_tokens;
-        over = gsv_batcher_ran(s->batcher, batch, (uint64_t)batch->n_tokens * s->token_ns,
-                               GPUSERVE_OK, NULL);
+        over = gsv_batcher_ran(s->batcher, batch, duration_of(s, batch), GPUSERVE_OK, NULL);
         while (over) {
             gpuserve_request *next = over->next_to_complete;
 
@@ -257,7 +279,8 @@ static void run_until(struct simulation *s, uint64_t until_ns)
 
 /* --------------------------------------------------------------------------------------- setup */
 
-static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t token_ns)
+static struct simulation *start_on(bool has_cores, size_t n_bulk, enum identity identity,
+                                   uint64_t token_ns)
 {
     struct simulation *s = calloc(1, sizeof(*s));
     struct gsv_batcher_options options = { .max_queue_tokens = 1000000,
@@ -268,6 +291,9 @@ static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t 
                                            .n_workers = WORKERS,
                                            .n_replicas = 1 };
 
+    gsv_cores_init(&s->cores, WORKERS);
+    s->has_cores = options.has_wide = has_cores;
+    options.cores = has_cores ? &s->cores : NULL;
     options.metrics = &s->metrics;
     options.completions = gsv_completions_create();
     cr_assert_not_null(options.completions);
@@ -286,6 +312,11 @@ static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t 
     s->seed = 88172645463325252u;
     s->single_gap_ns = TEXT_TOKENS * token_ns / WORKERS * 5; /* 20 % of the workers' throughput */
     return s;
+}
+
+static struct simulation *start(size_t n_bulk, enum identity identity, uint64_t token_ns)
+{
+    return start_on(false, n_bulk, identity, token_ns);
 }
 
 static void end(struct simulation *s)
@@ -313,6 +344,8 @@ static void end(struct simulation *s)
         free(s->batches[i].coalesced);
     }
     gsv_batcher_unref(&s->batcher);
+    gsv_cores_reset(&s->cores);
+    free(s->latencies);
     free(s);
 }
 
@@ -448,5 +481,73 @@ Test(fairness, tokens_and_bytes_keep_a_reserve_for_small_requests)
     cr_expect_eq(send(s, BULK_TEXTS, 3, NULL), 0, "of a client with nothing in the queue");
     cr_expect_gt(fill(s, 1, 3), 10);
     cr_expect_leq(s->batcher->reserved.bytes, s->batcher->options.max_queue_bytes);
+    end(s);
+}
+
+/* ------------------------------------------------------------------------------- tail latency */
+
+static const uint64_t cpu_token_ns = 200000;
+
+static int compare_times(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* 99th percentile of single texts on a CPU beside bulk clients, in the time of a token. */
+static double p99_beside(size_t n_bulk, double *throughput)
+{
+    struct simulation *s = start_on(true, n_bulk, EACH_ITS_OWN, cpu_token_ns);
+    double p99;
+
+    s->latencies = calloc(MAX_LATENCIES, sizeof(*s->latencies));
+    run_until(s, 500000 * cpu_token_ns);
+    cr_assert(s->n_answered > 10000 && s->n_answered <= MAX_LATENCIES);
+    cr_expect_eq(s->n_refused, 0);
+    qsort(s->latencies, s->n_answered, sizeof(*s->latencies), compare_times);
+    p99 = (double)s->latencies[s->n_answered * 99 / 100] / (double)cpu_token_ns;
+    *throughput = (double)s->computed / (double)s->now_ns;
+    end(s);
+    return p99;
+}
+
+static double throughput_of_bulk(size_t n_bulk)
+{
+    struct simulation *s = start_on(true, n_bulk, EACH_ITS_OWN, cpu_token_ns);
+    double throughput;
+
+    s->single_ns = forever;
+    run_until(s, 500000 * cpu_token_ns);
+    throughput = (double)s->computed / (double)s->now_ns;
+    end(s);
+    return throughput;
+}
+
+/* A single text waits for the end of a short batch and is computed without large requests. */
+Test(fairness, p99_on_a_cpu_is_near_that_of_an_idle_one)
+{
+    double throughput;
+    const double idle = p99_beside(0, &throughput);
+
+    for (size_t i = 0; i < 3; i++) {
+        const double p99 = p99_beside(counts[i], &throughput);
+
+        cr_expect_leq(p99, 4 * idle, "p99 is %.1f tokens beside %zu, %.1f if idle", p99, counts[i],
+                      idle);
+        cr_expect_geq(throughput, 0.95 * throughput_of_bulk(counts[i]), "beside %zu", counts[i]);
+    }
+}
+
+/* Batches of small requests alone do not starve large ones, whatever the load of small ones. */
+Test(fairness, large_requests_keep_a_share_under_a_load_of_small_ones)
+{
+    struct simulation *s = start_on(true, 1, EACH_ITS_OWN, cpu_token_ns);
+
+    s->single_gap_ns = TEXT_TOKENS * cpu_token_ns / WORKERS / 2; /* twice the throughput */
+    run_until(s, 200000 * cpu_token_ns);
+    cr_expect_gt(s->n_refused, 1000);
+    cr_expect_geq(s->bulk[0].n_served * BULK_TEXTS * TEXT_TOKENS * 100, s->computed * 25,
+                  "%zu large requests in %" PRIu64 " tokens", s->bulk[0].n_served, s->computed);
     end(s);
 }

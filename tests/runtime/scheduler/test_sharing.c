@@ -41,25 +41,6 @@ static const struct {
 };
 #define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
 
-static gpuserve_model *open_model(uint64_t cache_bytes)
-{
-    gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
-    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-    gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_context *context = NULL;
-    gpuserve_model *model = NULL;
-
-    fake_set_sparse_and_skipping();
-    context_options.n_threads = 1; /* one worker, so that waiting jobs can form one batch */
-    options.device = "cpu";
-    options.cache_bytes = cache_bytes;
-    cr_assert_eq(gpuserve_context_create(&context, &context_options, &error), GPUSERVE_OK);
-    cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
-                 error.message);
-    gpuserve_context_unref(&context);
-    return model;
-}
-
 /* The prompt completes the text, so that the tokens are equal for any prompt. */
 static gpuserve_job job_of(const struct kind *kind, const char **rest, float *row)
 {
@@ -132,7 +113,7 @@ static void run_both(gpuserve_model *model, const char *member, const struct kin
 
 Test(sharing, a_batch_is_of_one_key)
 {
-    gpuserve_model *model = open_model(0);
+    gpuserve_model *model = fake_open_one_worker(0);
 
     for (size_t i = 0; i < 2 * N_PAIRS; i++) {
         const struct kind *kinds[] = { &pairs[i / 2].a, &pairs[i / 2].b };
@@ -146,7 +127,7 @@ Test(sharing, a_batch_is_of_one_key)
 Test(sharing, a_row_of_the_cache_is_of_one_key)
 {
     for (size_t i = 0; i < N_PAIRS; i++) {
-        gpuserve_model *model = open_model(1 << 20);
+        gpuserve_model *model = fake_open_one_worker(1 << 20);
         const struct kind *kinds[] = { &pairs[i].a, &pairs[i].b };
 
         for (size_t k = 0; k < 2; k++) {
@@ -175,7 +156,7 @@ Test(sharing, equal_ids_of_other_types_are_computed_each)
     static const char *const one[] = { "one" }, *const two[] = { "two" };
     const int32_t ids[N] = { 1, gsv_tokenizer_id(NULL, "one"), 2, gsv_tokenizer_id(NULL, "two") };
     const size_t offsets[] = { 0, N };
-    gpuserve_model *model = open_model(0);
+    gpuserve_model *model = fake_open_one_worker(0);
     float rows[2][N * FAKE_DIM], first[FAKE_DIM];
     gpuserve_job jobs[3] = { fake_job(one, 1, rows[0]), fake_job(NULL, 1, rows[1]),
                              fake_job(text, 1, first) };

@@ -1,0 +1,286 @@
+/*
+ * output_set.c - reads the field `outputs`, and writes the outputs of one text.
+ */
+#include "lib/http/inference/output_set.h"
+
+#include "lib/http/inference/inference_call.h"
+#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+
+#include "lib/base/error.h"
+
+#include <string.h>
+
+/* Names in requests and replies, of a task's name in the model's facts. */
+static const struct {
+    const char *name, *fact;
+    uint32_t task;
+} kinds[] = {
+    { "dense", "embed", GPUSERVE_TASK_EMBED },
+    { "sparse", "sparse", GPUSERVE_TASK_SPARSE },
+    { "colbert", "token_vectors", GPUSERVE_TASK_TOKEN_VECTORS },
+    { "labels", "classify", GPUSERVE_TASK_CLASSIFY },
+};
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static bool has(const struct gsv_exchange *exchange, size_t kind)
+{
+    const json_t *tasks = json_object_get(exchange->served->facts, "tasks");
+    json_t *task;
+    size_t i;
+
+    json_array_foreach(tasks, i, task)
+    {
+        if (json_is_string(task) && strcmp(json_string_value(task), kinds[kind].fact) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Names the outputs of the model, or all of them. */
+static void name_kinds(const struct gsv_exchange *exchange, bool of_model, char *names, size_t size)
+{
+    size_t length = 0;
+
+    names[0] = '\0';
+    for (size_t i = 0; i < N_KINDS && length < size; i++)
+        if (!of_model || has(exchange, i))
+            length += (size_t)snprintf(names + length, size - length, "%s%s", length ? ", " : "",
+                                       kinds[i].name);
+}
+
+static bool refuse_kind(struct gsv_exchange *exchange, size_t i, const char *name, bool is_known)
+{
+    char names[64];
+
+    name_kinds(exchange, is_known, names, sizeof(names));
+    if (is_known)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "outputs",
+                          "`outputs`: item %zu is \"%s\", which model \"%s\" does not have: it has "
+                          "%s",
+                          i, name, exchange->served->name, names);
+    return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                      "`outputs`: item %zu is \"%.40s\", known are %s", i, name, names);
+}
+
+/* The kind that an item names; N_KINDS after gsv_refuse. */
+static size_t find_kind(struct gsv_exchange *exchange, size_t i, const json_t *item)
+{
+    const char *name = json_string_value(item);
+    size_t kind = 0;
+
+    if (!name) {
+        gsv_refuse(exchange, GSV_P_INVALID, "outputs", "`outputs`: item %zu is not a string", i);
+        return N_KINDS;
+    }
+    while (kind < N_KINDS && strcmp(name, kinds[kind].name) != 0)
+        kind++;
+    if (kind == N_KINDS || !has(exchange, kind)) {
+        refuse_kind(exchange, i, name, kind < N_KINDS);
+        return N_KINDS;
+    }
+    return kind;
+}
+
+static bool read_set(struct gsv_exchange *exchange, const json_t *list, bool wanted[N_KINDS])
+{
+    json_t *item;
+    size_t i;
+
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                          "`outputs` is not a list of one or more names of outputs");
+    json_array_foreach(list, i, item)
+    {
+        const size_t kind = find_kind(exchange, i, item);
+
+        if (kind == N_KINDS)
+            return false;
+        if (wanted[kind])
+            return gsv_refuse(exchange, GSV_P_INVALID, "outputs",
+                              "`outputs`: item %zu is \"%s\" again", i, kinds[kind].name);
+        wanted[kind] = true;
+    }
+    return true;
+}
+
+bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *set,
+                         gpuserve_job *job)
+{
+    const json_t *list = json_object_get(exchange->json, "outputs");
+    const size_t sparse_dim = gpuserve_model_sparse_dim(exchange->served->model);
+    bool wanted[N_KINDS] = { false }, is_first = true;
+
+    job->task = GPUSERVE_TASK_EMBED;
+    set->has_dense = true;
+    if (!list || json_is_null(list))
+        return gsv_require_embedder(exchange);
+    if (!read_set(exchange, list, wanted))
+        return false;
+    set->is_given = true;
+    set->has_dense = wanted[0];
+    set->first_vector =
+        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
+    for (size_t kind = 0; kind < N_KINDS; kind++) {
+        if (!wanted[kind])
+            continue;
+        if (is_first)
+            job->task = kinds[kind].task;
+        else
+            set->more[job->n_more++].task = kinds[kind].task;
+        is_first = false;
+    }
+    job->more = set->more;
+    if (!wanted[1])
+        return true;
+    set->indices = gsv_keep(exchange, sparse_dim, sizeof(*set->indices));
+    set->values = gsv_keep(exchange, sparse_dim, sizeof(*set->values));
+    return set->indices && set->values;
+}
+
+bool gsv_output_set_form(struct gsv_exchange *exchange, const struct gsv_output_set *set,
+                         gpuserve_job *job)
+{
+    static const char *const fields[] = { "dimensions", "output_dimension", "normalize",
+                                          "normalized" };
+
+    if (set->has_dense)
+        return true;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const json_t *value = json_object_get(exchange->json, fields[i]);
+
+        if (value && !json_is_null(value))
+            return gsv_refuse(exchange, GSV_P_INVALID, fields[i],
+                              "`%s` is of the dense output, which `outputs` does not have",
+                              fields[i]);
+    }
+    job->dimensions = 0;
+    job->normalize = GPUSERVE_NORMALIZE_DEFAULT;
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- tokens */
+
+static bool by_token(const gpuserve_job *job)
+{
+    bool found = job->task == GPUSERVE_TASK_TOKEN_VECTORS;
+
+    for (size_t i = 0; i < job->n_more; i++)
+        found = found || job->more[i].task == GPUSERVE_TASK_TOKEN_VECTORS;
+    return found;
+}
+
+/* The tokens of text i behind a prompt, as the job will cut it. */
+static bool count_one(struct gsv_exchange *exchange, const gpuserve_job *job, const json_t *prompt,
+                      const struct gsv_inputs *inputs, size_t i, size_t *n)
+{
+    gpuserve_tokenize_options options = GPUSERVE_TOKENIZE_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_buffer whole = { 0 };
+    gpuserve_status st = GPUSERVE_E_NOMEM;
+
+    options.truncation = job->truncation;
+    options.max_tokens = (uint32_t)exchange->served->max_tokens;
+    if (prompt)
+        gsv_buffer_add(&whole, json_string_value(prompt), json_string_length(prompt));
+    gsv_buffer_add(&whole, inputs->texts[i], inputs->sizes[i]);
+    if (!whole.failed)
+        st = gpuserve_tokenize(exchange->served->model, whole.bytes ? whole.bytes : "", whole.size,
+                               NULL, NULL, 0, n, &options, &error);
+    gsv_buffer_reset(&whole);
+    if (st != GPUSERVE_OK)
+        gsv_fail_in(&error, st, "input %zu", i);
+    if (st == GPUSERVE_E_TOO_LARGE)
+        return gsv_refuse_length(exchange, error.message, false);
+    if (st == GPUSERVE_E_NOMEM)
+        return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for a text");
+    return st == GPUSERVE_OK || gsv_refuse_tokens(exchange, st, &error);
+}
+
+bool gsv_output_set_count(struct gsv_exchange *exchange, const struct gsv_output_set *set,
+                          const gpuserve_job *job, struct gsv_inputs *inputs)
+{
+    const json_t *facts = exchange->served->facts;
+    const json_t *prompt =
+        job->prompt_name ? json_object_get(json_object_get(facts, "prompts"), job->prompt_name)
+                         : json_object_get(facts, "default_prompt_text");
+
+    if (!set->is_given || !by_token(job) || !inputs->texts)
+        return true;
+    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    for (size_t i = 0; inputs->offsets && i < inputs->n; i++) {
+        size_t n = 0;
+
+        if (!count_one(exchange, job, json_is_string(prompt) ? prompt : NULL, inputs, i, &n))
+            return false;
+        inputs->offsets[i + 1] = inputs->offsets[i] + n;
+    }
+    return inputs->offsets != NULL;
+}
+
+/* --------------------------------------------------------------------------------------- reply */
+
+static void put_sparse(struct gsv_buffer *to, const struct gsv_output_set *set, const float *row,
+                       size_t columns)
+{
+    const size_t n = gpuserve_sparse_compact(row, columns, set->indices, set->values, columns);
+
+    gsv_buffer_text(to, ",\"sparse\":{\"indices\":[");
+    for (size_t i = 0; i < n; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_number(to, set->indices[i]);
+    }
+    gsv_buffer_text(to, "],\"values\":");
+    gsv_put_floats(to, set->values, n);
+    gsv_buffer_text(to, "}");
+}
+
+static void put_vectors(struct gsv_buffer *to, const float *rows, size_t n, size_t columns,
+                        bool base64)
+{
+    gsv_buffer_text(to, ",\"colbert\":");
+    if (!base64) {
+        gsv_put_rows(to, rows, n, columns);
+        return;
+    }
+    gsv_buffer_text(to, "[");
+    for (size_t i = 0; i < n; i++) {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_base64(to, rows + i * columns, columns * sizeof(float));
+    }
+    gsv_buffer_text(to, "]");
+}
+
+static void put_kind(struct gsv_exchange *exchange, const struct gsv_output_set *set, uint32_t task,
+                     size_t i, bool base64)
+{
+    const size_t *offsets = exchange->work.job.token_offsets;
+    struct gsv_buffer *to = &exchange->reply;
+    size_t columns;
+    const float *rows = gsv_call_rows(exchange, task, &columns);
+
+    if (task == GPUSERVE_TASK_SPARSE) {
+        put_sparse(to, set, rows + i * columns, columns);
+    } else if (task == GPUSERVE_TASK_CLASSIFY) {
+        gsv_buffer_text(to, ",\"labels\":");
+        gsv_put_labels(exchange, rows + i * columns, 0);
+    } else if (task == GPUSERVE_TASK_TOKEN_VECTORS) {
+        const size_t n = offsets[i + 1] - offsets[i];
+        const size_t first = set->first_vector < n ? set->first_vector : n;
+
+        put_vectors(to, rows + (offsets[i] + first) * columns, n - first, columns, base64);
+    }
+}
+
+void gsv_put_output_set(struct gsv_exchange *exchange, const struct gsv_output_set *set, size_t i,
+                        bool base64)
+{
+    const gpuserve_job *job = &exchange->work.job;
+
+    if (!set->is_given)
+        return;
+    put_kind(exchange, set, job->task, i, base64);
+    for (size_t k = 0; k < job->n_more; k++)
+        put_kind(exchange, set, job->more[k].task, i, base64);
+}

@@ -1,0 +1,36 @@
+/*
+ * weights_cache.h - packed weights kept on disk between processes: int8 on the CPU, and any dtype
+ * with gpuserve_model_options.use_mmap.
+ *
+ *   gsv_weights_cache_begin() -> gsv_net_load() -> gsv_weights_cache_end() (writes a missing file)
+ *
+ * The cache never fails a load. A missing folder, a read-only or full disk and a damaged file cost
+ * a log line and the time of an ordinary load.
+ */
+#ifndef GSV_RUNTIME_WEIGHTS_CACHE_H
+#define GSV_RUNTIME_WEIGHTS_CACHE_H
+
+#include "lib/runtime/model.h"
+#include "lib/runtime/models/load_steps.h"
+
+#include <limits.h>
+
+struct gsv_weights_cache {
+    bool is_on;
+    struct gsv_packed_file file; /* for gsv_net_options.packed */
+    char path[PATH_MAX];
+    int64_t began;   /* seconds of CLOCK_REALTIME */
+    int64_t changed; /* the last change of any file of the model */
+};
+
+/* Computes the file's name and key. With `is_on` false, nothing is kept for this load. */
+void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_model *model,
+                             const struct gsv_calibration *calibration,
+                             const struct gsv_calibration *probes);
+
+/* After a successful load: logs what was found, and writes the file if it was not used. */
+void gsv_weights_cache_end(struct gsv_weights_cache *cache, const struct gsv_model *model,
+                           const struct gsv_net *net, const struct gsv_calibration *calibration,
+                           const struct gsv_calibration *probes);
+
+#endif

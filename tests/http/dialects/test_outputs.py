@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The field `outputs` of /v1/embeddings and /embed on a small BGE-M3 (tests/data/late-heads), and reranking by MaxSim:
+replies beside FlagEmbedding's arithmetic in float64."""
+import base64
+import json
+import os
+import shutil
+import struct
+import tempfile
+
+from serving import Served, main
+
+from common import ROOT
+
+DATA = os.path.join(ROOT, "tests", "data")
+EVERY = ["dense", "sparse", "colbert"]
+
+
+class Outputs(Served):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.made)
+        folder = os.path.join(cls.made, "m3")
+        shutil.copytree(os.path.join(DATA, "models", "st-xlm-roberta"), folder)
+        for name in ("sparse_linear.pt", "colbert_linear.pt"):
+            shutil.copy(os.path.join(DATA, "late-heads", name), folder)
+        with open(os.path.join(DATA, "late-heads", "expected.json"), encoding="utf-8") as file:
+            cls.rows = [row for row in json.load(file) if row["text"]]
+        cls.texts = [row["text"] for row in cls.rows]
+        cls.arguments = ("m3=" + folder, "late=" + os.path.join(DATA, "models", "st-multi-vector"))
+        super().setUpClass()
+
+    def ask(self, path, **body):
+        reply = self.server.post(path, body)
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.json()
+
+    def check(self, got, row, names):
+        self.assertEqual({"dense": "embedding"}.get(names[0], names[0]) in got, True)
+        self.assertEqual("embedding" in got, "dense" in names)
+        if "dense" in names:
+            self.assertVector(got["embedding"], row["dense"], 1e-5)
+        self.assertEqual("sparse" in got, "sparse" in names)
+        if "sparse" in names:
+            self.assertEqual([str(token) for token in got["sparse"]["indices"]], list(row["sparse"]))
+            self.assertVector(got["sparse"]["values"], list(row["sparse"].values()), 1e-5)
+        self.assertEqual("colbert" in got, "colbert" in names)
+        if "colbert" in names:
+            self.assertEqual(len(got["colbert"]), len(row["colbert"]))
+            for vector, want in zip(got["colbert"], row["colbert"]):
+                self.assertVector(vector, want, 1e-5)
+
+    def test_any_set(self):
+        for names in (EVERY, ["sparse", "dense"], ["colbert"], ["sparse"], ["colbert", "sparse"]):
+            reply = self.ask("/v1/embeddings", model="m3", input=self.texts, outputs=names)
+            for i, (got, row) in enumerate(zip(reply["data"], self.rows)):
+                self.assertEqual(got["index"], i)
+                self.check(got, row, names)
+            for got, row in zip(self.ask("/embed", inputs=self.texts, outputs=names), self.rows):
+                self.check(got, row, names)
+
+    def test_without_the_field_nothing_changes(self):
+        data = self.ask("/v1/embeddings", input=self.texts)["data"]
+        self.assertEqual(set(data[0]), {"object", "index", "embedding"})
+        self.assertEqual(self.ask("/v1/embeddings", input=self.texts, outputs=None)["data"], data)
+        self.assertEqual(self.ask("/embed", inputs=self.texts), [one["embedding"] for one in data])
+        both = self.ask("/v1/embeddings", input=self.texts, outputs=EVERY)["data"]
+        self.assertEqual([one["embedding"] for one in both], [one["embedding"] for one in data])
+
+    def test_ids_and_mixed_inputs(self):
+        reply = self.ask("/v1/embeddings", input=[self.rows[0]["ids"], self.texts[1]], outputs=EVERY)
+        for got, row in zip(reply["data"], self.rows):
+            self.check(got, row, EVERY)
+
+    def test_base64_and_dimensions(self):
+        reply = self.ask("/v1/embeddings", input=self.texts[:1], outputs=EVERY, encoding_format="base64", dimensions=8)
+        got, row = reply["data"][0], self.rows[0]
+        self.assertEqual(len(base64.b64decode(got["embedding"])), 32)
+        rows = [struct.unpack("<24f", base64.b64decode(one)) for one in got["colbert"]]
+        for vector, want in zip(rows, row["colbert"]):
+            self.assertVector(vector, want, 1e-5)
+        whole = self.ask("/v1/embeddings", input=self.texts[:1], outputs=["dense", "sparse"], encoding_format="int8")
+        self.assertEqual({type(x) for x in whole["data"][0]["embedding"]}, {int})
+        self.check({**whole["data"][0], "embedding": row["dense"]}, row, ["dense", "sparse"])
+
+    def test_refused(self):
+        for body, words in (({"outputs": ["dens"]}, 'item 0 is \\"dens\\", known are dense, sparse, colbert, labels'),
+                            ({"outputs": ["dense", "labels"]},
+                             'item 1 is \\"labels\\", which model \\"m3\\" does not have: it has dense, sparse, colbert'),
+                            ({"outputs": []}, "not a list of one or more"), ({"outputs": "dense"}, "not a list of one or more"),
+                            ({"outputs": [1]}, "item 0 is not a string"),
+                            ({"outputs": ["sparse", "sparse"]}, 'item 1 is \\"sparse\\" again'),
+                            ({"outputs": ["sparse"], "dimensions": 3}, "`dimensions` is of the dense output"),
+                            ({"outputs": ["sparse"], "encoding_format": "int8"}, "does not have the dense output"),
+                            ({"outputs": ["dense", "sparse"], "chunking": {"method": "window"}},
+                             "`outputs` is not supported with `chunking`"),
+                            # The token vectors are those of the head, not those that pooling reads.
+                            ({"chunking": {"method": "late"}}, "late chunking"),
+                            ({"outputs": ["sparse"], "model": "late"}, "does not have: it has colbert")):
+            reply = self.server.post("/v1/embeddings", {"input": "d", **body})
+            self.assertIn(reply.status, (400, 422), body)
+            self.assertIn(words, reply.body.decode())
+        long = "world " * 60
+        self.assertEqual(self.server.post("/v1/embeddings", {"input": long, "outputs": ["colbert"]}).status, 400)
+        cut = self.ask("/v1/embeddings", input=long, outputs=["colbert"], truncate=True)
+        self.assertEqual(len(cut["data"][0]["colbert"]), 39)
+
+    def test_max_sim_ranks(self):
+        texts = ["w20 w21", "w21 w22 w20", "w30"]
+        vectors = [one["colbert"] for one in self.ask("/v1/embeddings", model="late", input=texts, outputs=["colbert"],
+                                                      prompt_name="document")["data"]]
+        query = self.ask("/v1/embeddings", model="late", input=texts[0], outputs=["colbert"], prompt_name="query")
+        query = query["data"][0]["colbert"]
+        sums = [sum(max(sum(x * y for x, y in zip(q, d)) for d in document) for q in query) for document in vectors]
+        for raw in (True, False):
+            reply = self.server.post("/rerank", {"model": "late", "query": texts[0], "texts": texts, "raw_scores": raw})
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(reply.headers["x-gpuserve-rerank-method"], "max-sim")
+            for one in reply.json():
+                want = sums[one["index"]] if raw else (1 + sums[one["index"]] / len(query)) / 2
+                self.assertAlmostEqual(one["score"], want, 4)
+
+
+if __name__ == "__main__":
+    main(__name__)
