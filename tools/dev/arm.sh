@@ -75,7 +75,7 @@ cmd_arm()
     rm -f build-aarch64/meson-logs/testlog.json
     # All tests together have a limit, so that one that hangs does not hold up CI; each may be slow here.
     GPUSERVE_NATIVE=$PWD/build/cli/gpuserve with_environment -- \
-        timeout "${GPUSERVE_ARM_SECONDS:-900}" meson test -C build-aarch64 --no-rebuild \
+        timeout "${GPUSERVE_ARM_SECONDS:-1200}" meson test -C build-aarch64 --no-rebuild \
         --num-processes "${GPUSERVE_TEST_JOBS:-$n_jobs}" --timeout-multiplier 30 --print-errorlogs "${names[@]}" >&2 || true
     python3 tools/count_tests.py build-aarch64/meson-logs/testlog.json
 }
