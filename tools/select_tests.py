@@ -95,14 +95,17 @@ def needs(tests):
     return sorted(found)
 
 
+# What a test may need that a machine can lack: any of these programs.
+CONDITIONS = {"tsan": [], "nvcc": ["nvcc", "/usr/local/cuda/bin/nvcc"], "chromium": ["chromedriver"],
+              "abigail": ["abidiff"], "rust": ["rustc"], "go": ["go"], "java": ["javac"],
+              "proxies": ["haproxy", "/usr/sbin/haproxy", "nginx", "/usr/sbin/nginx"]}
+
+
 def holds(condition):
     """Whether this machine has what a condition of tests/programs.txt names."""
-    programs = {"tsan": [], "nvcc": ["nvcc", "/usr/local/cuda/bin/nvcc"], "chromium": ["chromedriver"],
-                "abigail": ["abidiff"], "rust": ["rustc"], "go": ["go"], "java": ["javac"],
-                "proxies": ["haproxy", "/usr/sbin/haproxy", "nginx", "/usr/sbin/nginx"]}
     if condition == "java" and not pathlib.Path("/usr/share/java/jna.jar").exists():
         return False
-    return not condition or any(shutil.which(program) for program in programs[condition])
+    return not condition or any(shutil.which(program) for program in CONDITIONS[condition])
 
 
 def read_list():

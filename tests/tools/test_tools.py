@@ -260,6 +260,10 @@ def test_every_listed_model_is_measured():
     assert sorted(listed) == sorted(make_models_page.read("tests/data/families.json")["models"])
 
 
+def test_every_condition_of_the_program_list_is_in_use():
+    assert set(select_tests.read_list().values()) - {""} == set(select_tests.CONDITIONS)
+
+
 def main():
     passed = failed = 0
     for name, test in list(globals().items()):
