@@ -30,12 +30,12 @@ struct shape {
 
 static const struct shape shapes[] = {
 #ifdef RUNS_UNDER_QEMU
-    { 384, 384, GPUSERVE_ACT_GELU },       { 96, 1536, GPUSERVE_ACT_NONE },
+    { 384, 384, GPUSERVE_ACT_GELU },     { 96, 1536, GPUSERVE_ACT_NONE },
 #else
-    { 1152, 384, GPUSERVE_ACT_NONE },      { 384, 384, GPUSERVE_ACT_NONE },
-    { 1536, 384, GPUSERVE_ACT_GELU },      { 384, 1536, GPUSERVE_ACT_NONE },
+    { 1152, 384, GPUSERVE_ACT_NONE },    { 384, 384, GPUSERVE_ACT_NONE },
+    { 1536, 384, GPUSERVE_ACT_GELU },    { 384, 1536, GPUSERVE_ACT_NONE },
 #endif
-    { 130, 129, GPUSERVE_ACT_GELU },       { 2, 128, GPUSERVE_ACT_TANH },
+    { 130, 129, GPUSERVE_ACT_GELU },     { 2, 128, GPUSERVE_ACT_TANH },
     { 96, 70, GPUSERVE_ACT_QUICK_GELU },
 };
 
