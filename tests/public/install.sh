@@ -41,11 +41,11 @@ flags=$(pkg-config --static --cflags --libs gpuserve)
 "$work/static" | grep similarity
 if command -v cmake >/dev/null; then
     for kind in shared static; do
-        cmake -S "$folder" -B "$work/cmake-$kind" -DKIND=$kind -DCMAKE_PREFIX_PATH="$root" >"$work/log" 2>&1 &&
+        cmake -G Ninja -S "$folder" -B "$work/cmake-$kind" -DKIND=$kind -DCMAKE_PREFIX_PATH="$root" >"$work/log" 2>&1 &&
             cmake --build "$work/cmake-$kind" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
         "$work/cmake-$kind/first" | grep similarity
     done
-    if cmake -S "$folder" -B "$work/cmake-other" -DVERSION=9.0 -DCMAKE_PREFIX_PATH="$root" >"$work/log" 2>&1; then
+    if cmake -G Ninja -S "$folder" -B "$work/cmake-other" -DVERSION=9.0 -DCMAKE_PREFIX_PATH="$root" >"$work/log" 2>&1; then
         echo "CMake takes this version for 9.0"
         exit 1
     fi
