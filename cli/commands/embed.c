@@ -5,12 +5,10 @@
  * With --chunking texts over the token limit are embedded whole (embed_long.c).
  * With --sparse the output is the nonzero vocabulary weights of each text (indices and values).
  */
-#include "cli/commands/embed_long.h"
-#include "cli/commands/embed_outputs.h"
-#include "cli/model.h"
+#include "cli/commands/embed.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
-#include "cli/io/ranges.h"
+#include "cli/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * A group ends at GROUP_TEXTS texts or GROUP_BYTES bytes, so memory does not grow with the input.
  * If the next text is not available yet (a pipe), the group is computed first.
  */
-#include "cli/commands/embed_long.h"
+#include "cli/commands/embed.h"
 
 #include "cli/model.h"
 

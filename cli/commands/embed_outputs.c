@@ -5,7 +5,7 @@
  *   {"index":0,"n_tokens":5,"truncated":false,"embedding":[..],"sparse":{"indices":[..],
  *    "values":[..]},"colbert":[[..],..],"labels":[{"label":"..","score":0.9},..]}
  */
-#include "cli/commands/embed_outputs.h"
+#include "cli/commands/embed.h"
 
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"

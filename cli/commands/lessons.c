@@ -2,7 +2,7 @@
  * lessons.c - what the experiments of `gpuserve bench` share: rows of a table, and Python scripts
  * that they are compared with.
  */
-#include "cli/commands/lessons.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * The size without the zeros is an estimate: the values that remain, and a bit for each value. The
  * files stay dense, so their size and the speed do not change.
  */
-#include "cli/commands/bench/bench_run.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/commands/convert.h"
 #include "cli/io/output.h"
 #include "cli/model.h"

@@ -15,7 +15,6 @@
  */
 #include "cli/model.h"
 #include "cli/pull/pull.h"
-#include "cli/serve/http_library.h"
 #include "cli/serve/serve.h"
 
 #include <errno.h>

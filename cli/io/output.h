@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/io/input.h"
+#include "cli/model.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -87,5 +88,17 @@ void cli_progress_begin(struct cli_progress *progress, const char *unit, bool qu
 /* `share` is the completed fraction, 0 to 1; negative if unknown. */
 void cli_progress_update(struct cli_progress *progress, double done, double share);
 void cli_progress_end(struct cli_progress *progress);
+
+/*
+ * The range of each dimension, for int8 and uint8 vectors: a .npy file [2, dim] of
+ * float32, the minima before the maxima, or computed from the library's calibration texts.
+ */
+
+/* Read a file of `calibrate` or numpy; any other type or shape is an error. The caller frees
+ * *ranges, NULL on failure. */
+int cli_ranges_read(float **ranges, const char *path, size_t dim);
+
+/* Compute ranges from the built-in texts; `job` has the options of the vectors. */
+int cli_ranges_builtin(float **ranges, gpuserve_model *model, const gpuserve_job *job, size_t dim);
 
 #endif

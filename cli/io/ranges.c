@@ -3,7 +3,7 @@
  *
  * Accepts .npy files (NEP 1) of versions 1 to 3: dtype '<f4', C order, shape (2, dim).
  */
-#include "cli/io/ranges.h"
+#include "cli/io/output.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * Search order: the folder of libgpuserve, then the system's libraries. The library stays loaded.
  */
-#include "cli/serve/http_library.h"
+#include "cli/serve/serve.h"
 #include "cli/cli.h"
 
 #include <dlfcn.h>

@@ -8,6 +8,7 @@
 #include "cli/options/options.h"
 
 #include <gpuserve/http.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -68,5 +69,26 @@ void cli_landlock_reset(struct cli_landlock *landlock);
  * because the server sends requests to its own port. -1 with errno if the kernel does not support
  * it. */
 int cli_sandbox(bool with_network);
+
+/*
+ * Libgpuserve-http, loaded when `serve` runs.
+ *
+ * The program is not linked with it: it brings libmicrohttpd and OpenSSL, and their some 20
+ * libraries, which no other command needs.
+ */
+
+/* The functions of gpuserve/http.h, in its order. */
+struct cli_http_library {
+    __typeof__(&gpuserve_http_start) start;
+    __typeof__(&gpuserve_http_check) check;
+    __typeof__(&gpuserve_http_address) address;
+    __typeof__(&gpuserve_http_alive) alive;
+    __typeof__(&gpuserve_http_reload) reload;
+    __typeof__(&gpuserve_http_drain) drain;
+    __typeof__(&gpuserve_http_stop) stop;
+};
+
+/* Loads the library, once. NULL after a message. Call from one thread. */
+const struct cli_http_library *cli_http_library(void);
 
 #endif

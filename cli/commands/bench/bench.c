@@ -7,14 +7,11 @@
  *   input  the texts of --input: throughput, and latency of a sample, one text per job
  *
  * Each workload runs once for warm-up, then for --seconds and at least three times; see
- * bench_run.c. --dtypes, --batches and --share print tables instead; see bench_tables.h.
+ * bench_run.c. --dtypes, --batches and --share print tables instead; see bench.h.
  */
-#include "cli/commands/bench/bench_limit.h"
-#include "cli/commands/bench/bench_run.h"
-#include "cli/commands/bench/bench_tables.h"
-#include "cli/commands/lessons.h"
-#include "cli/io/output.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/io/input.h"
+#include "cli/io/output.h"
 #include "cli/model.h"
 
 #include <stdio.h>

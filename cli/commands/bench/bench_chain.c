@@ -9,7 +9,7 @@
  *
  * The time is that of the fastest run.
  */
-#include "cli/commands/lessons.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
 #include "cli/io/output.h"
 #include "cli/model.h"

@@ -3,7 +3,7 @@
  * labelled texts, on every device and with two instruction sets of the CPU. The device does not
  * change it.
  */
-#include "cli/commands/lessons.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
 #include "cli/fit/fit.h"
 #include "cli/model.h"

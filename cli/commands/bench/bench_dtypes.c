@@ -6,8 +6,7 @@
  * the other types' vectors is to its vectors. A type that the device or the model does not support
  * is a row with the reason.
  */
-#include "cli/commands/bench/bench_run.h"
-#include "cli/commands/bench/bench_tables.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/io/output.h"
 #include "cli/model.h"
 

@@ -5,7 +5,7 @@
  * A buffer of the size of the layers' weights is read as the threads read them: by each of them
  * whole, or in slices. A buffer that fits a cache is read from there, as the weights would be.
  */
-#include "cli/commands/bench/bench_limit.h"
+#include "cli/commands/bench/bench.h"
 
 #include "cli/io/output.h"
 #include "cli/model.h"

@@ -12,7 +12,7 @@
  * Sequences of 80 steps, an embedding of 128, 128 units, batches of 32; the time is that of the
  * fastest run. The paths take turns, so that a change of the machine's load meets all of them.
  */
-#include "cli/commands/lessons.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
 #include "cli/io/output.h"
 #include "cli/model.h"

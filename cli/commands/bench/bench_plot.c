@@ -4,7 +4,7 @@
  * Two panels, one below the other, with a common x axis: percent from 0 to 100, and milliseconds
  * from 0 to the largest p99.
  */
-#include "cli/commands/bench/bench_plot.h"
+#include "cli/commands/bench/bench.h"
 
 #include "cli/io/output.h"
 

@@ -3,7 +3,7 @@
  *
  * The result cache is off. The throughput is that of the median run.
  */
-#include "cli/commands/bench/bench_run.h"
+#include "cli/commands/bench/bench.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -9,9 +9,7 @@
  * does not hide the waiting. The utilization of a CPU is the process's CPU time over that of its
  * threads; that of a GPU is the driver's, sampled.
  */
-#include "cli/commands/bench/bench_plot.h"
-#include "cli/commands/bench/bench_run.h"
-#include "cli/commands/bench/bench_tables.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/io/output.h"
 #include "cli/model.h"
 

@@ -4,7 +4,7 @@
  * Texts are common words in pseudo-random order. The speed of a transformer depends only on the
  * number of tokens; the tokenizer gets real words. Deterministic for a seed.
  */
-#include "cli/commands/bench/bench_text.h"
+#include "cli/commands/bench/bench.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * One round is one batch of each size; a line through them gives the time of a batch and of a
  * token. Rounds repeat until the time is up, so that their spread shows how even the machine is.
  */
-#include "cli/commands/bench/bench_run.h"
+#include "cli/commands/bench/bench.h"
 #include "cli/commands/plan/plan.h"
 #include "cli/io/input.h"
 #include "cli/io/output.h"

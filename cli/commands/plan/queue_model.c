@@ -4,7 +4,7 @@
  * The queue is first in, first out and texts arrive in order, so the next batch always begins with
  * the oldest waiting text, on the thread that is free first. One pass over the texts is enough.
  */
-#include "cli/commands/plan/queue_model.h"
+#include "cli/commands/plan/plan.h"
 
 #include "cli/cli.h"
 

@@ -1,10 +1,15 @@
 /*
- * embed_long.h - `gpuserve embed --chunking`: texts over the token limit, whole.
+ * embed.h - `gpuserve embed` with --chunking and with --outputs.
  */
-#ifndef CLI_EMBED_LONG_H
-#define CLI_EMBED_LONG_H
+#ifndef CLI_EMBED_H
+#define CLI_EMBED_H
 
 #include "cli/io/pipeline.h"
+#include "cli/options/options.h"
+
+/*
+ * `gpuserve embed --chunking`: texts over the token limit, whole.
+ */
 
 /* Texts of one call of the library, read from `input`. */
 struct cli_long {
@@ -35,5 +40,12 @@ int cli_long_run(struct cli_long *l);
 
 /* Writes the begin of the JSON object of row i, up to the comma before its vector. */
 void cli_long_head(struct cli_long *l, FILE *out, size_t i);
+
+/*
+ * `gpuserve embed --outputs`.
+ */
+
+/* Runs `embed` with the outputs of --outputs; the exit status. */
+int cli_embed_outputs(const struct cli_args *args);
 
 #endif
