@@ -2,7 +2,7 @@
  * test_tiles.c - the model of the tile registers, the products that use them, and the detection of
  * AMX. The other kernel tests run on the model too: see harness.h.
  */
-#include "kernels/cpu/runtime/amx.h"
+#include "kernels/cpu/runtime/isa.h"
 #include "kernels/cpu/runtime/cpu.h"
 #include "tests/kernels/harness.h"
 #include "tests/kernels/tile_model.h"

@@ -5,7 +5,7 @@
  * tile instruction ends in SIGILL. See "Using XSTATE features in user space applications" in the
  * documentation of Linux.
  */
-#include "kernels/cpu/runtime/amx.h"
+#include "kernels/cpu/runtime/isa.h"
 
 #include "kernels/cpu/runtime/tiles.h"
 

@@ -2,7 +2,6 @@
  * dispatch.c - selects the instruction set: the best one that the processor supports, limited by
  * GPUSERVE_MAX_ISA.
  */
-#include "kernels/cpu/runtime/amx.h"
 #include "kernels/cpu/runtime/isa.h"
 
 #include <stdatomic.h>
@@ -159,4 +158,21 @@ const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
     while (i > 1 && !choices[i - 1].supported())
         i--;
     return choices[i - 1].isa;
+}
+
+/*
+ * Late interaction with the best instruction set of the processor, chosen at the first
+ * call.
+ */
+
+void gsv_cpu_max_sim(const struct gsv_max_sim *op, float *best)
+{
+    static _Atomic(const struct gsv_cpu_isa *) chosen;
+    const struct gsv_cpu_isa *isa = atomic_load(&chosen);
+
+    if (!isa) {
+        isa = gsv_cpu_choose_isa();
+        atomic_store(&chosen, isa);
+    }
+    isa->max_sim(op, best);
 }
