@@ -15,7 +15,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/file_write.h"
 #include "lib/base/gguf.h"
 
 #include <dirent.h>

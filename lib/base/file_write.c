@@ -2,7 +2,7 @@
  * file_write.c - creates files, writes bytes at offsets, and flushes.
  */
 #define _GNU_SOURCE
-#include "lib/base/file_write.h"
+#include "lib/base/dir.h"
 
 #include "lib/base/error.h"
 

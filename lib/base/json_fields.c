@@ -5,7 +5,7 @@
  * a slice of the text. Small slices are parsed on demand by gsv_json_read(). A duplicate of a
  * requested field is an error.
  */
-#include "lib/base/json_fields.h"
+#include "lib/base/json_reader.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

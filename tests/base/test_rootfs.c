@@ -5,9 +5,7 @@
  * Each test has a folder with `outside`, which no path may reach, and `root`.
  */
 #define _GNU_SOURCE
-#include "lib/base/host/elf_file.h"
 #include "lib/base/host/rootfs.h"
-#include "lib/base/host/toolkit.h"
 #include "tests/base/root_folder.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
  * test_linear.c - the matrix product: every target against ref, in float32 and int8.
  */
 #include "kernels/cpu/runtime/cpu.h"
-#include "lib/base/float16.h"
+#include "lib/base/number.h"
 #include "tests/kernels/harness.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/float16.h"
+#include "lib/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -78,7 +78,7 @@ void gsv_lt_free_choices(struct gsv_lt_choice *choices);
 
 /* Opens a library of the CUDA toolkit at run time. */
 
-/* Searches `name` in the loader's path and the folders of lib/base/host/toolkit.h. Opens the first
+/* Searches `name` in the loader's path and the folders of lib/base/host/rootfs.h. Opens the first
  * one that can be loaded; NULL if none can. Close with dlclose(). */
 void *gsv_cuda_open_library(const char *name);
 

@@ -1,14 +1,14 @@
 /*
  * toolkit_loader.cu - loads CUDA toolkit libraries on differently installed machines.
  *
- * The loader's own path is tried first, then the folders of lib/base/host/toolkit.h: container
+ * The loader's own path is tried first, then the folders of lib/base/host/rootfs.h: container
  * runtimes, installed toolkits, the wheels of PyPI, conda. The first library that loads is used. In
  * a set-user-ID program the environment is ignored.
  */
 #include "kernels/cuda/runtime/cublaslt.cuh"
 
 extern "C" {
-#include "lib/base/host/toolkit.h"
+#include "lib/base/host/rootfs.h"
 }
 
 #include <cuda_runtime.h>

@@ -6,7 +6,7 @@
  * group. Every call reads the files again; nothing is cached.
  */
 #define _GNU_SOURCE
-#include "lib/base/host/cgroup.h"
+#include "lib/base/host/cpu_allowance.h"
 
 #include "lib/base/host/host.h"
 

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include "lib/base/host/cpu_allowance.h"
 
-#include "lib/base/host/cgroup.h"
 #include "lib/base/host/host.h"
 
 #include <stdio.h>

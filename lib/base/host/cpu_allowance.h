@@ -30,4 +30,18 @@ struct gsv_cpu_allowance {
  */
 void gsv_cpu_allowance_read(struct gsv_cpu_allowance *allowance, const struct gsv_rootfs *rootfs);
 
+/*
+ * The limits of CPU and memory that control groups put on a process.
+ */
+
+struct gsv_cgroup_limits {
+    int64_t milli_cpus;         /* CPU quota, rounded up: 1500 is one and a half; INT64_MAX: none */
+    uint64_t memory_bytes;      /* UINT64_MAX: no limit */
+    uint64_t memory_free_bytes; /* the smallest limit minus usage; UINT64_MAX: no limit */
+};
+
+/* Reads both versions of control groups. `rootfs` NULL: this process; else the limits of the first
+ * process of that root (/proc/1), as far as its files tell. */
+void gsv_cgroup_read(struct gsv_cgroup_limits *limits, const struct gsv_rootfs *rootfs);
+
 #endif

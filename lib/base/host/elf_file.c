@@ -5,7 +5,7 @@
  * gives a result in bounded time.
  */
 #define _GNU_SOURCE
-#include "lib/base/host/elf_file.h"
+#include "lib/base/host/rootfs.h"
 
 #include "lib/base/error.h"
 #include "lib/base/dir.h"

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "lib/base/host/host.h"
 
-#include "lib/base/host/cgroup.h"
+#include "lib/base/host/cpu_allowance.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
  * folders. The configuration is read, not the cache: its format is private to the C library.
  */
 #define _GNU_SOURCE
-#include "lib/base/host/folder_list.h"
+#include "lib/base/host/rootfs.h"
 
 #include <stdio.h>
 #include <string.h>

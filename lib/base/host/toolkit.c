@@ -5,7 +5,7 @@
  * the root. Without a match the pattern itself is listed, so that a message shows where to install.
  */
 #define _GNU_SOURCE
-#include "lib/base/host/toolkit.h"
+#include "lib/base/host/rootfs.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include "lib/http/batch/results.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/dir.h"
 #include "lib/base/error.h"
-#include "lib/base/file_write.h"
 #include "lib/http/core/json_write.h"
 #include "lib/http/server.h"
 

@@ -7,7 +7,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
-#include "lib/base/file_write.h"
 #include "lib/base/json_tree.h"
 
 #include <dirent.h>

@@ -4,7 +4,7 @@
 #ifndef GSV_MODEL_CHECKPOINT_WRITER_H
 #define GSV_MODEL_CHECKPOINT_WRITER_H
 
-#include "lib/base/file_write.h"
+#include "lib/base/dir.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/prune.h"
 

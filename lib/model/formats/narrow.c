@@ -5,7 +5,7 @@
  */
 #include "lib/model/formats/checkpoint_writer.h"
 
-#include "lib/base/float16.h"
+#include "lib/base/number.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
-#include "lib/base/file_write.h"
 
 #include <errno.h>
 #include <fcntl.h>

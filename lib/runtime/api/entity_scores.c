@@ -11,7 +11,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/finite.h"
+#include "lib/base/number.h"
 #include "lib/runtime/models/load_steps.h"
 
 #include <stdlib.h>

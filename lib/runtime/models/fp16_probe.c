@@ -9,7 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/finite.h"
+#include "lib/base/number.h"
 
 #include <stdlib.h>
 

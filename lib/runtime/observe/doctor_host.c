@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "lib/runtime/observe/doctor_layers.h"
 
-#include "lib/base/host/cgroup.h"
 #include "lib/base/host/cpu_allowance.h"
 
 #include <stdio.h>

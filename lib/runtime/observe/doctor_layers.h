@@ -10,7 +10,6 @@
 #ifndef GSV_RUNTIME_DOCTOR_LAYERS_H
 #define GSV_RUNTIME_DOCTOR_LAYERS_H
 
-#include "lib/base/host/folder_list.h"
 #include "lib/base/host/rootfs.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/devices/cuda_devices.h"

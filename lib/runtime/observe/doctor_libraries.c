@@ -7,8 +7,7 @@
 #define _GNU_SOURCE
 #include "lib/runtime/observe/doctor_layers.h"
 
-#include "lib/base/host/elf_file.h"
-#include "lib/base/host/toolkit.h"
+#include "lib/base/host/rootfs.h"
 #include "lib/runtime/context.h"
 
 #include <dlfcn.h>

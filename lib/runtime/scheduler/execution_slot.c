@@ -15,8 +15,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/number.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/core/finite.h"
 #include "lib/runtime/model.h"
 
 #include <stdlib.h>

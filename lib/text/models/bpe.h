@@ -13,7 +13,7 @@
 #ifndef GSV_TEXT_BPE_H
 #define GSV_TEXT_BPE_H
 
-#include "lib/base/json_fields.h"
+#include "lib/base/json_reader.h"
 #include "lib/text/models/trie.h"
 #include "lib/text/models/vocab.h"
 #include "lib/text/models/wordpiece.h"
