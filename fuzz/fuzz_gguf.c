@@ -6,7 +6,7 @@
 
 #include "lib/model/families/config.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/formats/gguf_model.h"
+#include "lib/model/formats/formats.h"
 #include "lib/text/load/gguf_tokens.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

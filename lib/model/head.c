@@ -11,7 +11,7 @@
 #include "lib/base/json_tree.h"
 #include "lib/model/families/config.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "lib/model/weight_map.h"
 
-#include "lib/model/encoder/experts.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weights/adapters.h"
 
 #include <stdio.h>

@@ -235,7 +235,7 @@ enum gsv_packed_state {
     GSV_PACKED_INVALID /* damaged, or not safe to read: `note` says why */
 };
 
-/* A file of packed weights, see weights/packed_weights.h. */
+/* A file of packed weights, see weights/weights.h. */
 struct gsv_packed_file {
     const char *path;
     uint64_t key[2];                   /* everything that the bits of the weights depend on */

@@ -6,7 +6,7 @@
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
-#include "lib/model/encoder/neighbours.h"
+#include "lib/model/encoder/encoder.h"
 
 #include <string.h>
 

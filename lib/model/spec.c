@@ -7,8 +7,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weights/adapters.h"
-#include "lib/model/encoder/experts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

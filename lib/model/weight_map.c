@@ -8,9 +8,9 @@
 #include "lib/model/weight_map.h"
 
 #include "lib/base/error.h"
+#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/rows.h"
 #include "lib/model/weights/adapters.h"
-#include "lib/model/encoder/convolution.h"
-#include "lib/model/encoder/experts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  */
 #include "tests/model/support.h"
 
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -7,7 +7,7 @@
 #include "tests/model/support.h"
 
 #include "lib/base/json_tree.h"
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "lib/base/philox.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  * test_model_rounding.c - int8 weights rounded by the error of the outputs, and the estimate for
  * texts that no probe measures.
  */
-#include "lib/model/int8/int8_probes.h"
-#include "lib/model/int8/weight_rounding.h"
+#include "lib/model/int8/int8.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

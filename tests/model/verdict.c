@@ -9,7 +9,7 @@
  * mutants.py, which compare with the reference implementations. Exit code 3 if memory grew more
  * than files of this size may need (safety: T2).
  */
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 #include "lib/model/formats/torch/torch_file.h"
 #include "lib/text/tokenizer.h"
 

@@ -10,7 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 #include "lib/model/model.h"
 #include "lib/text/tokenizer.h"
 

@@ -1,7 +1,7 @@
 /*
  * convolution.c - finds the weights of a convolution over the tokens of a text, and runs it.
  */
-#include "lib/model/encoder/convolution.h"
+#include "lib/model/encoder/rows.h"
 
 #include "lib/base/error.h"
 

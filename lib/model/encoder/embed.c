@@ -1,7 +1,7 @@
 /*
  * embed.c - the embeddings of a batch: tables, projection, norm.
  */
-#include "lib/model/encoder/convolution.h"
+#include "lib/model/encoder/rows.h"
 #include "lib/model/encoder/pass.h"
 #include "lib/model/weights/adapters.h"
 

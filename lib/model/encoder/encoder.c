@@ -16,8 +16,8 @@
 #include "lib/model/encoder/pass.h"
 
 #include "lib/base/error.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weights/adapters.h"
-#include "lib/model/encoder/experts.h"
 
 int32_t gsv_stage_item(const struct gsv_spec *spec, int32_t layer, int32_t stage)
 {

@@ -7,6 +7,7 @@
 #ifndef GSV_MODEL_ENCODER_H
 #define GSV_MODEL_ENCODER_H
 
+#include "lib/model/weight_map.h"
 #include "lib/model/weights/weights.h"
 
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
@@ -16,7 +17,7 @@ struct gsv_activations {
     float *weights; /* of experts */
     void *sum;      /* of experts */
     void *convolved;
-    const int32_t *neighbours; /* see neighbours.h */
+    const int32_t *neighbours; /* see gsv_write_neighbours() */
     int32_t neighbours_ld;
     void *narrow;    /* rows inside a bottleneck layer */
     int32_t adapter; /* of the batch; 0: none */
@@ -91,5 +92,61 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
 gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
                                   struct gpuserve_stream *stream, gpuserve_status refused,
                                   gpuserve_error *error);
+
+/*
+ * A mixture of experts in place of a feed-forward network.
+ *
+ *   weights = softmax(router(x)), of all but the top_k largest 0
+ *   sum = bias + weights[0] * expert_0(x) + weights[1] * expert_1(x) + ...
+ *
+ * Every expert runs on every token, and adds nothing to the tokens that did not choose it.
+ */
+
+/* Items of a layer: router, bias, and two products of each expert. */
+static inline size_t gsv_experts_items(const struct gsv_config *config)
+{
+    return config->experts.n > 0 ? 2 + 2 * (size_t)config->experts.n : 0;
+}
+
+static inline bool gsv_has_experts(const struct gsv_config *config, int32_t layer)
+{
+    return config->experts.n > 0 && layer % config->experts.every == config->experts.first;
+}
+
+/* Add the items; ffn[0] becomes the first expert. */
+gpuserve_status gsv_add_experts(const struct gsv_collector *c, struct gsv_layer *layer);
+
+/* Compute at->sum from `in`; changes `context` and `wide`. */
+gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                const struct gpuserve_batch *batch,
+                                const struct gsv_activations *at, int32_t layer, const void *in);
+
+/*
+ * Row indices that let an operation read the tokens beside a token of the same text.
+ *
+ *   convolution    [kernel - 1, max_tokens]: rows of `hidden`, whose row max_tokens is zeros
+ *   trigram input  [max_tokens, 3]: word ids of the next token, the token, the previous token; the
+ *                  last row of the word table is zeros
+ *
+ * Tokens outside of the text count as zeros. Written before a batch begins.
+ */
+
+/* Indices of each token; 0: the model needs none. */
+static inline int32_t gsv_neighbours_per_token(const struct gsv_config *config)
+{
+    return config->is_trigram               ? 3
+           : config->convolution.kernel > 0 ? config->convolution.kernel - 1
+                                            : 0;
+}
+
+/* Write the indices of a batch to `to`, in device memory. `host` has as many elements. */
+gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_tokens,
+                                     const struct gpuserve_host_batch *batch, int32_t *host,
+                                     void *to, gpuserve_error *error);
+
+/* The same with memory of its own, for a batch that runs several times. */
+gpuserve_status gsv_fill_neighbours(const struct gsv_net *net, int32_t max_tokens,
+                                    const struct gpuserve_host_batch *batch, void *to,
+                                    gpuserve_error *error);
 
 #endif

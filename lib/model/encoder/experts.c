@@ -4,7 +4,7 @@
  * The first products of all experts are one tensor [n * wide, hidden]. So are the second products,
  * each of them transposed: [wide, hidden].
  */
-#include "lib/model/encoder/experts.h"
+#include "lib/model/encoder/encoder.h"
 
 #include "lib/base/error.h"
 

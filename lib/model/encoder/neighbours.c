@@ -1,7 +1,7 @@
 /*
  * neighbours.c - writes the indices of the tokens beside each token of a batch.
  */
-#include "lib/model/encoder/neighbours.h"
+#include "lib/model/encoder/encoder.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

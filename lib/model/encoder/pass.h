@@ -1,7 +1,7 @@
 /*
  * pass.h - one pass of a batch through the encoder, and the operations that its parts share.
  *
- * encoder.c runs the layers, embed.c the embeddings, bottleneck.c the projections around a layer.
+ * encoder.c runs the layers, embed.c the embeddings, pass.c the projections around a layer.
  */
 #ifndef GSV_MODEL_PASS_H
 #define GSV_MODEL_PASS_H
@@ -57,7 +57,7 @@ gpuserve_status gsv_pass_hidden_norm(const struct gsv_pass *pass, void *out, con
 gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, const void *in,
                                   void *out, int32_t out_ld, const void *residual);
 
-/* bottleneck.c: enter the bottleneck of a layer: the stream inside it, and the input of query and
+/* pass.c: enter the bottleneck of a layer: the stream inside it, and the input of query and
  * key. */
 gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t layer);
 

@@ -7,7 +7,7 @@
  * tokens, the second pools the hidden states. The layers alternate between the buffers `hidden` and
  * `wide`; the last one writes `hidden`.
  */
-#include "lib/model/encoder/recurrent.h"
+#include "lib/model/encoder/rows.h"
 
 #include <stdlib.h>
 

@@ -1,14 +1,15 @@
 /*
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
- * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words;
- * late.c has the heads of BGE-M3.
+ * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words,
+ * and has the heads of BGE-M3.
  * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
 #define GSV_MODEL_ROWS_H
 
 #include "lib/model/encoder/encoder.h"
+#include "lib/model/weight_map.h"
 #include "lib/model/weights/weights.h"
 
 struct gsv_exec {
@@ -20,7 +21,7 @@ struct gsv_exec {
     float *pooled[2];    /* device, [max_sequences, pooled_columns] */
     float *bounce;       /* host; rows that are cut or interleaved; NULL if none */
     int32_t *parts;      /* host, [2 * max_sequences]; NULL unless the model skips prompts */
-    int32_t *neighbours; /* host, see neighbours.h; NULL if the model needs none */
+    int32_t *neighbours; /* host, see gsv_write_neighbours(); NULL if the model needs none */
     struct gpuserve_lstm_sequence *sequences; /* host, [max_sequences] of an LSTM; else NULL */
     int32_t max_sequences, max_tokens;
 };
@@ -85,5 +86,36 @@ void gsv_saturate(float *values, size_t n, bool twice);
 /* BGE-M3: vectors of late interaction in `context`; weights of tokens in `wide`. */
 gpuserve_status gsv_rows_late(struct gsv_rows *rows);
 gpuserve_status gsv_rows_weigh_tokens(struct gsv_rows *rows);
+
+/*
+ * The convolution of DeBERTa v2 beside its first layer.
+ *
+ *   x = norm(layer_0(e) + activation(bias + sum over j of W[j] e[t + j - kernel / 2]))
+ *
+ * e are the embeddings, zeros outside of the text. Each W[j] is one product on rows that are
+ * gathered from the same text.
+ */
+
+/* Add the products, that of the middle first, and the norm. */
+gpuserve_status gsv_add_convolution(const struct gsv_collector *c);
+
+/* Compute at->convolved from the embeddings in `hidden`; changes `context` and `wide`. */
+gpuserve_status gsv_run_convolution(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                    const struct gpuserve_batch *batch,
+                                    const struct gsv_activations *at);
+
+/*
+ * Runs the LSTM layers of a recurrent model.
+ */
+
+/* Compute `hidden` of a batch: the embedding, then all layers. Blocks until it is done, outside of
+ * a batch of the stream. */
+gpuserve_status gsv_recurrent_encode(struct gsv_exec *work, const struct gpuserve_host_batch *host,
+                                     gpuserve_error *error);
+
+/* LAST pooling of a bidirectional model: the forward states of the last token, then the backward
+ * states of the first one, which are the states after all tokens. `op` pools the first of
+ * op->columns columns. */
+gpuserve_status gsv_recurrent_pool_ends(const struct gsv_rows *rows, struct gpuserve_op_pool *op);
 
 #endif

@@ -24,8 +24,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/encoder/neighbours.h"
-#include "lib/model/encoder/recurrent.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <math.h>

@@ -5,7 +5,6 @@
  * `context`, the next one `wide`. Pooled rows alternate between the buffers of gsv_exec, one linear
  * at a time.
  */
-#include "lib/model/encoder/recurrent.h"
 #include "lib/model/encoder/rows.h"
 
 #define LAYER_NORM_EPS 1e-5f /* the default of torch.nn.LayerNorm, which the module uses */

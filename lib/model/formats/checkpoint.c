@@ -9,9 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
-#include "lib/model/formats/gguf_model.h"
-#include "lib/model/formats/random_model.h"
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 #include "lib/model/formats/torch/torch_file.h"
 
 #include <stdio.h>

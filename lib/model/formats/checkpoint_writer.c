@@ -12,7 +12,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

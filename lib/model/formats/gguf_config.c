@@ -8,7 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/model/formats/gguf_model.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdarg.h>
 #include <stdio.h>

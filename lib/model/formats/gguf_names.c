@@ -7,7 +7,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/gguf_model.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

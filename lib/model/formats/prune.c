@@ -5,7 +5,7 @@
  * smallest is found exactly with two histograms: of the upper 16 bits, then of the lower 16 bits
  * within the bucket of the k-th one. Of equal magnitudes the first ones of the matrix become zero.
  */
-#include "lib/model/formats/prune.h"
+#include "lib/model/formats/checkpoint_writer.h"
 
 #include <ctype.h>
 #include <string.h>

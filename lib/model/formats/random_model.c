@@ -6,7 +6,7 @@
  * The vocabulary has the special tokens, printable ASCII characters and all groups of two and three
  * letters, as far as it reaches: any ASCII text has ordinary tokens, about three letters each.
  */
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/buffer.h"

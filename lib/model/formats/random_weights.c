@@ -6,7 +6,7 @@
  * The tensors form one sequence in the order of the list below. Element i of the sequence is output
  * i of the seed's generator, so any thread reads any chunk. Immutable once open.
  */
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -7,7 +7,7 @@
  */
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * must cover the rest of the file without gaps or overlaps, each with exactly the bytes of its type
  * and shape. After that, lookups trust the parsed JSON: the tree itself is the table of tensors.
  */
-#include "lib/model/formats/safetensors.h"
+#include "lib/model/formats/formats.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -4,7 +4,7 @@
  *
  * No state; the caller owns all memory.
  */
-#include "lib/model/int8/int8_probes.h"
+#include "lib/model/int8/int8.h"
 
 #include <math.h>
 #include <string.h>

@@ -14,13 +14,13 @@
  *
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
-#include "lib/model/encoder/neighbours.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/int8/int8_probes.h"
+#include "lib/model/int8/int8.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -14,13 +14,13 @@
  * LayerNorm's output also feeds the residual. So the scale is applied to the linear's input and not
  * folded into the LayerNorm.
  */
-#include "lib/model/encoder/neighbours.h"
+#include "lib/model/encoder/encoder.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
-#include "lib/model/int8/weight_rounding.h"
+#include "lib/model/int8/int8.h"
 
 #include <math.h>
 #include <stdlib.h>

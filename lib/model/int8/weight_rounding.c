@@ -13,7 +13,7 @@
  * ROWS rows are rounded together: one row per lane, so the compiler needs no sums across a vector
  * and the result does not depend on its vectors.
  */
-#include "lib/model/int8/weight_rounding.h"
+#include "lib/model/int8/int8.h"
 
 #include <math.h>
 #include <pthread.h>

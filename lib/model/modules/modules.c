@@ -16,7 +16,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
-#include "lib/model/formats/gguf_model.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

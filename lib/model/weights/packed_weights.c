@@ -8,7 +8,7 @@
  * forgery, so a file is read only if this user owns it and no other user may write it.
  */
 #define _GNU_SOURCE /* mkostemp */
-#include "lib/model/weights/packed_weights.h"
+#include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"

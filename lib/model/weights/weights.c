@@ -13,7 +13,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/weights/adapters.h"
-#include "lib/model/weights/packed_weights.h"
 
 #include <float.h>
 #include <math.h>

@@ -96,7 +96,7 @@ struct gsv_exec_layout {
     uint64_t weights;    /* [max_tokens, experts] floats */
     uint64_t sum;        /* [max_tokens, hidden] of experts */
     uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
-    uint64_t neighbours; /* int32, see neighbours.h */
+    uint64_t neighbours; /* int32, see gsv_write_neighbours() */
     uint64_t narrow;     /* [max_tokens, width of the bottleneck] */
     uint64_t
         sequences; /* [max_sequences] struct gpuserve_lstm_sequence, of an LSTM; the next too */
@@ -114,5 +114,25 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                                                   const struct gpuserve_backend *backend,
                                                   const struct gsv_exec_options *options,
                                                   const struct gsv_exec_layout *layout);
+
+/*
+ * The packed weights of a net in a file, so that a later load neither reads the
+ * model's weights nor calibrates INT8.
+ *
+ *   gsv_net_load() --no valid file--> read, calibrate, pack --gsv_net_save()--> file
+ *   gsv_net_load() --valid file--> map or read the file, recreate the linears
+ *
+ * The file holds the net's device memory byte for byte, the digest, the facts of INT8 and a record
+ * of each linear. It is only for this machine: byte order, packing and struct layouts are those of
+ * the build that wrote it, which the key of the file must cover. A file is replaced by rename and
+ * never changed, so processes may map it while another one replaces it.
+ */
+
+/* Restores `net` from options->packed, whose `state` and `note` say what was found. False if the
+ * file is missing, invalid or of another key; the net then has no memory, as before. */
+bool gsv_net_restore(struct gsv_net *net, const struct gsv_net_options *options);
+
+/* Unmaps the file of a restored net. */
+void gsv_net_unmap(struct gsv_net *net);
 
 #endif

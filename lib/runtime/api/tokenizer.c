@@ -7,7 +7,7 @@
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/api/tokenize.h"
 #include "lib/runtime/context.h"

@@ -11,7 +11,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/int8/int8_probes.h"
+#include "lib/model/int8/int8.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/models/load_steps.h"
 

@@ -12,7 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 #include "lib/runtime/context.h"
 #include "lib/runtime/plan/pair_frame.h"
 #include "lib/runtime/plan/prompt.h"

@@ -12,7 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
-#include "lib/model/formats/random_model.h"
+#include "lib/model/formats/formats.h"
 
 #include <stdbool.h>
 #include <stdio.h>

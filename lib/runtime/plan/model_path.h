@@ -19,7 +19,7 @@ void gsv_hub_reset(struct gsv_hub *hub);
 /*
  * Find the directory of a model: `name` itself if it is a directory, a file *.gguf or a random
  * model
- * ("random:SHAPE", see random_model.h), else a name
+ * ("random:SHAPE", see formats.h), else a name
  * of components of [A-Za-z0-9._-] without leading dots. It is looked up as
  * models--ORG--NAME/snapshots/REVISION, by refs/main or by the revision after an '@'. A name
  * without a revision is then looked up in gpuserve's own cache, by the whole name and by its last

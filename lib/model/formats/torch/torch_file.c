@@ -10,7 +10,6 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/model/formats/torch/pickle.h"
-#include "lib/model/formats/torch/zip.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * entries are bounded before it is read. Each entry's local header is then compared with it, and
  * the entries, sorted by offset, must not overlap. All integers are little-endian.
  */
-#include "lib/model/formats/torch/zip.h"
+#include "lib/model/formats/torch/torch_file.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
