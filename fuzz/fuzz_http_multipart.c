@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 
-#include "lib/http/core/multipart.h"
+#include "lib/http/core/encoding.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,6 +14,7 @@
 #ifndef GSV_HTTP_BATCH_BATCH_H
 #define GSV_HTTP_BATCH_BATCH_H
 
+#include "lib/base/buffer.h"
 #include "lib/http/batch/store.h"
 
 enum {
@@ -128,5 +129,81 @@ void gsv_batch_runner_drain(struct gsv_batch_runner *runner);
 /* Joins the thread; the runner may still be woken. */
 void gsv_batch_runner_stop(struct gsv_batch_runner *runner);
 void gsv_batch_runner_free(struct gsv_batch_runner *runner);
+
+/*
+ * The JSON lines of a batch: {"custom_id","method":"POST","url","body"}.
+ */
+
+enum { GSV_BATCH_WEIGHT_BYTES = 8192 };
+
+struct gsv_batch_line {
+    uint64_t offset;
+    size_t size; /* without the line feed */
+};
+
+struct gsv_batch_input {
+    int fd;
+    struct gsv_batch_line *lines; /* [n] lines that are not blank */
+    size_t n, capacity;
+};
+
+/* Reads the file and checks every line. Invalid lines are added to the batch's errors and counted
+ * in *n_faults. Returns an error only for memory and I/O. */
+gpuserve_status gsv_batch_input_open(struct gsv_batch_input *input, struct gsv_batch_jobs *batches,
+                                     struct gsv_batch_job *batch, size_t *n_faults,
+                                     gpuserve_error *error);
+void gsv_batch_input_close(struct gsv_batch_input *input);
+
+/* Reads one line into `text`, which has its size and a NUL more; owned: free(). */
+gpuserve_status gsv_batch_input_read(const struct gsv_batch_input *input, size_t i, char **text,
+                                     gpuserve_error *error);
+/* Estimated cost of a line: 1, plus its commas (an upper bound of its inputs), plus 1 for each
+ * GSV_BATCH_WEIGHT_BYTES. */
+size_t gsv_batch_line_weight(const char *text, size_t size);
+/* The `custom_id` of a checked line; owned: free(). */
+gpuserve_status gsv_batch_custom_id(const char *text, size_t size, char **id,
+                                    gpuserve_error *error);
+
+/*
+ * The output files of a batch: one appended line for each finished line of the input.
+ *
+ *   {"id":"batch_req_<batch><line>","custom_id":"...","response":{...},"error":null}
+ *
+ * <line> is the index of the input line, 8 hexadecimal digits. These files alone record which lines
+ * are finished. Each line is written by one append. Recovery truncates the file after the last
+ * complete line.
+ */
+
+enum gsv_batch_stream { GSV_BATCH_OUTPUT, GSV_BATCH_ERRORS, GSV_BATCH_N_STREAMS };
+
+struct gsv_batch_results {
+    struct gsv_store *store;
+    const struct gsv_batch_job *batch;
+    int fds[GSV_BATCH_N_STREAMS];
+    uint64_t sizes[GSV_BATCH_N_STREAMS];
+    bool *is_done; /* [n_lines] */
+    size_t n_lines, n_completed, n_failed;
+    bool is_dirty; /* written and not flushed */
+    uint64_t flushed_ns;
+};
+
+/* Opens or creates the files and reads which lines are finished. After a failure the files are
+ * unchanged and `sizes` holds their sizes. */
+gpuserve_status gsv_batch_results_open(struct gsv_batch_results *results, struct gsv_store *store,
+                                       const struct gsv_batch_job *batch, size_t n_lines,
+                                       gpuserve_error *error);
+void gsv_batch_results_close(struct gsv_batch_results *results);
+
+/* Begins the text of line i: id and custom_id. */
+void gsv_batch_results_begin(const struct gsv_batch_results *results, struct gsv_buffer *to,
+                             size_t i, const char *custom_id);
+/* Appends the text, which ends in a line feed, and counts line i as finished. GPUSERVE_E_TOO_LARGE:
+ * over --batch-disk. After a failure the file is unchanged. */
+gpuserve_status gsv_batch_results_add(struct gsv_batch_results *results,
+                                      enum gsv_batch_stream stream, size_t i,
+                                      const struct gsv_buffer *text, gpuserve_error *error);
+/* Flushes to the disk if the last flush is at least `after_ns` ago. */
+gpuserve_status gsv_batch_results_flush(struct gsv_batch_results *results, uint64_t after_ns,
+                                        gpuserve_error *error);
 
 #endif

@@ -5,7 +5,7 @@
  * duplicates. Limits: GSV_BATCH_MAX_LINES lines of --max-body-bytes, ids of 512 bytes. Runs on the
  * batch thread.
  */
-#include "lib/http/batch/input.h"
+#include "lib/http/batch/batch.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"

@@ -1,7 +1,7 @@
 /*
  * results.c - appends results and finds the finished lines after a restart.
  */
-#include "lib/http/batch/results.h"
+#include "lib/http/batch/batch.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"

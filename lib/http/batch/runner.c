@@ -9,9 +9,8 @@
  * inputs and bytes; one line may have more.
  */
 #include "lib/base/error.h"
-#include "lib/http/batch/input.h"
-#include "lib/http/batch/results.h"
-#include "lib/http/protocol/detached.h"
+#include "lib/http/batch/batch.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/server.h"
 
 #include <gpuserve/run.h>

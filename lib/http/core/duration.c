@@ -1,7 +1,7 @@
 /*
  * duration.c - Go's form of durations, which Ollama and OpenAI use, in whole milliseconds.
  */
-#include "lib/http/core/duration.h"
+#include "lib/http/core/encoding.h"
 
 #include <stddef.h>
 #include <string.h>

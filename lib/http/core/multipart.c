@@ -3,7 +3,7 @@
  *
  * A delimiter is found by memmem(), so the bytes of a file are read once.
  */
-#include "lib/http/core/multipart.h"
+#include "lib/http/core/encoding.h"
 
 #include <stdio.h>
 #include <string.h>

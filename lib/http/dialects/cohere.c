@@ -5,13 +5,13 @@
  * `embedding_types` are supported: float, int8, uint8, binary, ubinary and base64 (of float32). The
  * reply is keyed by type in v2 and, as in Cohere's API, in v1 if the request has `embedding_types`.
  */
-#include "lib/http/inference/compact.h"
+#include "lib/http/inference/embedding.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/inference/rerank.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * host program. `batch_stats` has the batches by number of texts. `inference_stats` counts the jobs
  * of clients; there compute_infer includes the output phase that Triton reports separately.
  */
-#include "lib/http/protocol/handshake.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/protocol/request.h"

@@ -7,12 +7,12 @@
  * embedding, as in Ollama. `keep_alive` suspends the model when it is idle for that time, if
  * clients may control models (--model-control); the next request resumes it.
  */
-#include "lib/http/core/duration.h"
+#include "lib/http/core/encoding.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 #include <time.h>

@@ -16,15 +16,13 @@
  *
  * `chunking` is gpuserve's own: windows or late chunking of texts over the token limit.
  */
-#include "lib/http/inference/compact.h"
-#include "lib/http/inference/long_texts.h"
-#include "lib/http/inference/output_set.h"
+#include "lib/http/inference/embedding.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/inference/rerank.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  */
 #include "lib/base/json_tree.h"
 #include "lib/http/batch/batch.h"
-#include "lib/http/core/duration.h"
+#include "lib/http/core/encoding.h"
 #include "lib/http/dialects/openai_batch.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"

@@ -7,7 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/http/batch/batch.h"
-#include "lib/http/core/multipart.h"
+#include "lib/http/core/encoding.h"
 #include "lib/http/dialects/openai_batch.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"

@@ -16,13 +16,13 @@
  * is one chunk, and only its `text` is ranked: other `max_chunks_per_doc` and `rank_fields` are
  * rejected.
  */
-#include "lib/http/inference/request_options.h"
-#include "lib/http/protocol/request.h"
 #include "lib/http/dialects/tei.h"
-#include "lib/http/inference/rerank.h"
+#include "lib/http/inference/inference_call.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+#include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 

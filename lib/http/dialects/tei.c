@@ -5,14 +5,14 @@
  * TEI's paths name no model. Here a body may have a field `model`; without it the default model
  * answers.
  */
+#include "lib/http/dialects/tei.h"
+#include "lib/http/inference/embedding.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/inputs.h"
-#include "lib/http/inference/output_set.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/dialects/tei.h"
-#include "lib/http/inference/inference_call.h"
 
 static void write_vectors(struct gsv_exchange *exchange)
 {

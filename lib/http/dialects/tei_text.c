@@ -7,7 +7,6 @@
 #include "lib/http/inference/request_options.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/inference/token_spans.h"
 
 #include <string.h>
 

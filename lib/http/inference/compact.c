@@ -6,7 +6,7 @@
  *
  * Two first requests at a time may both calibrate; the results are equal and one of them is kept.
  */
-#include "lib/http/inference/compact.h"
+#include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/model_registry.h"

@@ -5,15 +5,12 @@
  *
  * Positions in the reply count characters, not bytes. Runs as steps of the exchange.
  */
-#include "lib/http/inference/tasks.h"
-
-#include "lib/http/inference/entity_texts.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/inference/token_spans.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 
@@ -237,4 +234,29 @@ void gsv_entities(struct gsv_exchange *exchange)
         return;
     job.task = GPUSERVE_TASK_TOKEN_LABELS;
     gsv_call_start(exchange, &job, &inputs, write_entities);
+}
+
+/*
+ * Reads the fields that both kinds of entity requests have.
+ */
+
+bool gsv_entity_texts_read(struct gsv_exchange *exchange, const char *const *known,
+                           struct gsv_entity_inputs *texts, gpuserve_job *job,
+                           struct gsv_inputs *inputs)
+{
+    const json_t *parameters = json_object_get(exchange->json, "parameters");
+    const json_t *given = json_object_get(exchange->json, "inputs");
+
+    if (!gsv_option_known(exchange, parameters, "parameters", known) ||
+        !gsv_option_truncation(exchange, parameters, job) ||
+        !gsv_inputs_read(exchange, given, "inputs", GSV_INPUTS_NO_IDS, NULL, inputs))
+        return false;
+    *texts = (struct gsv_entity_inputs){ inputs->texts, inputs->sizes, json_is_array(given) };
+    return true;
+}
+
+bool gsv_refuse_swapped(struct gsv_exchange *exchange)
+{
+    return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL,
+                      "the model was swapped for another one during the request");
 }

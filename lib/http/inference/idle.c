@@ -9,7 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/http/inference/model_registry.h"
-#include "lib/http/protocol/handshake.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/server.h"
 
 #include <string.h>

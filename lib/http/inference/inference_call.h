@@ -12,10 +12,9 @@
 #ifndef GSV_HTTP_INFERENCE_CALL_H
 #define GSV_HTTP_INFERENCE_CALL_H
 
-#include "lib/http/protocol/exchange.h"
-#include "lib/http/protocol/handshake.h"
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/load_queue.h"
+#include "lib/http/protocol/exchange.h"
 
 /* Submits `job` over `inputs` to exchange->served and allocates its outputs; of job->more only the
  * tasks are read. An output by token needs inputs->offsets. After success `finish`

@@ -10,7 +10,6 @@
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/server.h"
-#include "lib/http/inference/token_spans.h"
 
 #include <string.h>
 

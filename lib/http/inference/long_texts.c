@@ -7,7 +7,7 @@
  * The exchange owns the library's object, whose memory the jobs write to. No thread waits between
  * two jobs.
  */
-#include "lib/http/inference/long_texts.h"
+#include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/model_registry.h"

@@ -4,10 +4,10 @@
  * Loads run one at a time under `loading`, without `lock`. The write lock is held only to swap an
  * entry's model; the old one is released after it. A replacement must pass one test text first.
  */
-#include "lib/http/protocol/handshake.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/inference/model_registry.h"
 
-#include "lib/http/inference/compact.h"
+#include "lib/http/inference/embedding.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -67,7 +67,7 @@ struct gsv_served {
     _Atomic uint64_t used_ns; /* end of the last job */
     _Atomic size_t n_active;  /* jobs */
     _Atomic bool is_suspended;
-    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.h */
+    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See embedding.h */
 };
 
 struct gsv_entry {

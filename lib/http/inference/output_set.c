@@ -1,7 +1,7 @@
 /*
  * output_set.c - reads the field `outputs`, and writes the outputs of one text.
  */
-#include "lib/http/inference/output_set.h"
+#include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/model_registry.h"

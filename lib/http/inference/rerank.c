@@ -5,7 +5,7 @@
  *   embedder:      query -> on_query -> documents -> on_documents -> dot products -> sort -> finish
  *   multi-vector:  the same with token vectors and gpuserve_max_sim()
  */
-#include "lib/http/inference/rerank.h"
+#include "lib/http/inference/tasks.h"
 
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/server.h"

@@ -4,6 +4,7 @@
 #ifndef GSV_HTTP_TASKS_H
 #define GSV_HTTP_TASKS_H
 
+#include "lib/http/inference/inputs.h"
 #include "lib/http/protocol/exchange.h"
 
 /*
@@ -55,5 +56,67 @@ struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *r
 /* Writes [{"score":0.9,"label":"POSITIVE"},...] from one row of scores, at most `max_labels` (0:
  * all). */
 void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels);
+
+/*
+ * Functions of both kinds of entity requests: token classification (entities.c)
+ * and given labels (label_entities.c).
+ */
+
+struct gsv_entity_inputs {
+    const char **texts; /* [n] of the inputs, as sent */
+    const size_t *sizes;
+    bool is_list; /* the reply is a list of lists */
+};
+
+/* Reads `inputs` and, of `parameters`, the truncation; `known` (NULL-terminated) are all parameters
+ * that the request may have. False after gsv_refuse. */
+bool gsv_entity_texts_read(struct gsv_exchange *exchange, const char *const *known,
+                           struct gsv_entity_inputs *texts, gpuserve_job *job,
+                           struct gsv_inputs *inputs);
+
+/* The host program swapped the model during the request. Returns false. */
+bool gsv_refuse_swapped(struct gsv_exchange *exchange);
+
+/*
+ * Asynchronous reranking of documents against a query, for all dialects.
+ *
+ * A cross-encoder scores pairs in one job. An embedder gives cosines, and a multi-vector model
+ * MaxSim, in two jobs, the query's first, because query and documents may have different prompts.
+ * Same rules as gpuserve_rerank().
+ */
+
+struct gsv_rerank {
+    const char *query;
+    size_t query_size;
+    struct gsv_inputs documents;
+    bool raw;                /* logits or cosines; otherwise 0 to 1 */
+    const char *instruction; /* of a pair template; NULL: the model's own */
+    uint32_t truncation;
+    struct gsv_ranked *ranked; /* [documents.n], best first: the result */
+    gpuserve_rerank_method method;
+    float *query_vector; /* or the token vectors of the query */
+    size_t n_query;      /* of them */
+    size_t first_vector; /* of a text's token vectors in late interaction */
+    gsv_handler finish;
+};
+
+/* Reads `query` and the documents of `list`: texts, or objects with `text`. `name` is the list's
+ * field. */
+bool gsv_rerank_read(struct gsv_exchange *exchange, struct gsv_rerank *rerank, const json_t *query,
+                     const json_t *list, const char *name);
+
+/* Reads `instruction`; refused unless the model writes pairs into a template. */
+bool gsv_rerank_read_instruction(struct gsv_exchange *exchange, struct gsv_rerank *rerank,
+                                 const json_t *instruction);
+
+/* Starts the first job; `rerank` must live in the exchange. Sets exchange->rerank. */
+bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler finish);
+
+/* "cross-encoder", "cosine" or "max-sim". */
+const char *gsv_ranking_method(const struct gsv_rerank *rerank);
+
+/* The first of these names (NULL-terminated) that is a prompt of the model, or NULL. */
+const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names);
+extern const char *const gsv_query_prompts[], *const gsv_document_prompts[];
 
 #endif

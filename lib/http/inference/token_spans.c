@@ -1,7 +1,7 @@
 /*
  * token_spans.c - tokenizes one text with spans, and converts byte offsets to character counts.
  */
-#include "lib/http/inference/token_spans.h"
+#include "lib/http/inference/inputs.h"
 
 #include "lib/http/inference/model_registry.h"
 

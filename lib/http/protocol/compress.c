@@ -6,7 +6,7 @@
  * probe or the result exceeds three quarters of its input (base64), the reply is sent uncompressed.
  * Runs on the thread that made the reply: a worker thread for large ones.
  */
-#include "lib/http/protocol/compress.h"
+#include "lib/http/protocol/exchange.h"
 
 #include "lib/http/server.h"
 

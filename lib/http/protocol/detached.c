@@ -1,9 +1,8 @@
 /*
  * detached.c - runs the steps of a request without a connection.
  */
-#include "lib/http/protocol/detached.h"
+#include "lib/http/protocol/exchange.h"
 
-#include "lib/http/protocol/handshake.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"

@@ -6,12 +6,11 @@
  * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
  * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
-#include "lib/http/protocol/compress.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
 
 #include "lib/http/protocol/route.h"
 #include "lib/http/server.h"
-#include "lib/http/protocol/handshake.h"
 
 /* A step over more data than this takes at least a quarter of a millisecond: a body is parsed at
  * about 6 ns a byte, a float is written as JSON in about 50 ns. */

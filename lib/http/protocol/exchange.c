@@ -8,7 +8,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/utf8.h"
-#include "lib/http/protocol/handshake.h"
 #include "lib/http/server.h"
 
 #include <stdarg.h>

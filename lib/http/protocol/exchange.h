@@ -13,8 +13,8 @@
 #ifndef GSV_HTTP_EXCHANGE_H
 #define GSV_HTTP_EXCHANGE_H
 
-#include "lib/http/core/json_write.h"
 #include "lib/http/core/errors.h"
+#include "lib/http/core/json_write.h"
 
 #include <gpuserve/gpuserve.h>
 #include <gpuserve/http.h>
@@ -120,7 +120,7 @@ struct gsv_exchange {
     bool begun, listed;
     bool is_offloaded; /* was given to a worker thread */
 
-    /* A request without a connection (detached.h). */
+    /* A request without a connection (gsv_detached_begin()). */
     gsv_handler resume; /* NULL: the event loop resumes the connection */
     void *resume_user;
     uint32_t priority; /* gpuserve_priority of its jobs */
@@ -165,5 +165,69 @@ bool gsv_refuse_error(struct gsv_exchange *exchange, gpuserve_status status,
                       const gpuserve_error *error);
 bool gsv_refuse_tokens(struct gsv_exchange *exchange, gpuserve_status status,
                        const gpuserve_error *error);
+
+/*
+ * Operations on the pending call of an exchange, for the protocol layer.
+ *
+ * Declared here and implemented one layer above (inference_call.c, model_registry.c), so that
+ * includes never go up.
+ */
+
+/* For dispatch.c. suspend: suspends the connection; false if the work is already done. leave:
+ * leaves a suspended connection to the thread that completes the work; false if it is done. finish:
+ * takes the result. */
+bool gsv_call_suspend(struct gsv_exchange *exchange);
+bool gsv_call_leave(struct gsv_exchange *exchange);
+void gsv_call_finish(struct gsv_exchange *exchange);
+/* For mhd_bridge.c: computes the job inline. */
+void gsv_call_compute(struct gsv_exchange *exchange);
+/* The connection ended before its result was taken: removes it from n_working. */
+void gsv_call_abandon(struct gsv_exchange *exchange);
+
+/* Adds or removes one suspended connection (n_working). The server stops only at 0. False: it is
+ * stopping and accepts no more. */
+bool gsv_call_count_in(struct gsv_exchange *exchange);
+void gsv_call_count_out(struct gsv_exchange *exchange);
+
+/* Releases the exchange's reference to its model; accepts NULL. */
+void gsv_served_release(struct gsv_served *served);
+
+/*
+ * Gzip of replies, where the client accepts it and it is worth its cost.
+ */
+
+/* The quality of `coding` in an Accept-Encoding field, in thousandths; 0: not accepted. NULL
+ * accepts none. */
+unsigned gsv_accepted(const char *field, const char *coding);
+
+/* Replaces the complete reply by its gzip form and adds the headers, once. A reply of more than
+ * `max_bytes` stays as it is. */
+void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes);
+
+/*
+ * A request without a connection: a line of a batch.
+ *
+ * One thread owns the request and runs its steps. No thread waits while the library computes. The
+ * library then calls `resume` once, from any thread, and the owner calls gsv_detached_continue().
+ */
+
+struct gsv_detached_options {
+    const char *path;     /* "/v1/embeddings" */
+    const char *id;       /* of the request; borrowed as long as the exchange lives */
+    const char *key_name; /* of the API key, for fair queueing */
+    uint32_t priority;    /* gpuserve_priority */
+    gsv_handler resume;
+    void *user; /* exchange->resume_user */
+};
+
+/* Runs a request with this JSON text, of which the field `body` is the request's body. *exchange is
+ * owned: gsv_detached_end(); NULL if out of memory. Returns true if `resume` will be called, false
+ * if the reply is complete. */
+bool gsv_detached_begin(struct gsv_exchange **exchange, struct gpuserve_http *server,
+                        const struct gsv_detached_options *options, const char *text, size_t size);
+bool gsv_detached_continue(struct gsv_exchange *exchange);
+/* Cancels the computation. `resume` is still called. */
+void gsv_detached_cancel(struct gsv_exchange *exchange);
+void gsv_detached_end(struct gsv_exchange **exchange);
 
 #endif

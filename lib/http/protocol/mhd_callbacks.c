@@ -7,10 +7,10 @@
  * on the event loop thread.
  */
 #include "lib/base/alloc.h"
+#include "lib/http/core/encoding.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/server.h"
-#include "lib/http/core/encoding.h"
-#include "lib/http/protocol/handshake.h"
 
 #include <stdlib.h>
 #include <string.h>

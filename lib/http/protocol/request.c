@@ -4,7 +4,7 @@
  * Order: CORS preflight, route, API key, Host and Origin, Content-Length, then body and JSON. The
  * header part runs on the event loop thread, the body part on it or a worker thread.
  */
-#include "lib/http/protocol/handshake.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
 
 #include "lib/base/json_tree.h"

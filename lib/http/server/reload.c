@@ -7,7 +7,7 @@
  * two models.
  */
 #include "lib/base/error.h"
-#include "lib/http/protocol/handshake.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/server.h"
 
 /* The caller gets the first failure; the log has all of them. */

@@ -2,8 +2,7 @@
  * test_batch.c - the directory of batches and the check of their input, without a server.
  */
 #include "lib/base/buffer.h"
-#include "lib/http/batch/input.h"
-#include "lib/http/batch/results.h"
+#include "lib/http/batch/batch.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/server.h"
 #include "tests/base/folder.h"

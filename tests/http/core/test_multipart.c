@@ -1,8 +1,7 @@
 /*
  * test_multipart.c - the parts of a form, and every prefix of one: no byte behind the end is read.
  */
-#include "lib/http/core/duration.h"
-#include "lib/http/core/multipart.h"
+#include "lib/http/core/encoding.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

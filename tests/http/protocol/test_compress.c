@@ -1,7 +1,7 @@
 /*
  * test_compress.c - Accept-Encoding (RFC 9110, 12.5.3).
  */
-#include "lib/http/protocol/compress.h"
+#include "lib/http/protocol/exchange.h"
 
 #include <criterion/criterion.h>
 
