@@ -7,13 +7,13 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/host/host.h"
-#include "lib/runtime/memory/budget.h"
-#include "lib/runtime/scheduler/concurrency.h"
-#include "lib/runtime/core/fork_check.h"
-#include "lib/runtime/plan/model_path.h"
 #include "lib/runtime/core/metrics.h"
+#include "lib/runtime/core/process.h"
+#include "lib/runtime/devices/device.h"
+#include "lib/runtime/memory/budget.h"
 #include "lib/runtime/observe/nvtx.h"
-#include "lib/runtime/devices/plugin.h"
+#include "lib/runtime/plan/model_path.h"
+#include "lib/runtime/scheduler/concurrency.h"
 
 #include <gpuserve/gpuserve.h>
 
@@ -29,7 +29,7 @@ struct gpuserve_context {
     void *log_user;
     int32_t log_level;
     struct gsv_hub hub;
-    char *weights_folder; /* of packed weights, see models/weights_folder.h; NULL: none are kept */
+    char *weights_folder; /* of packed weights, see models/weights_cache.h; NULL: none are kept */
     struct gsv_metrics metrics;
     struct gsv_nvtx nvtx;
     atomic_bool driver_hangs; /* the NVIDIA driver does not answer: no further queries */

@@ -38,7 +38,7 @@ KEYS = {
     "batch that requests share": ("lib/runtime/scheduler/request.h", """a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->skip == b->skip""", "&&",
                                   ["runtime_sharing"]),
-    "tokens of a text": ("lib/runtime/scheduler/tokens.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
+    "tokens of a text": ("lib/runtime/scheduler/request.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
     "result cache": ("lib/runtime/scheduler/cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
             !gsv_tokens_equal(&entry->key.tokens, &key->tokens)""", "||", ["runtime_cache"]),

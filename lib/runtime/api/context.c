@@ -10,8 +10,8 @@
 #include "lib/base/error.h"
 #include "lib/base/host/cpu_allowance.h"
 #include "lib/base/host/host.h"
-#include "lib/runtime/models/registry.h"
-#include "lib/runtime/models/weights_folder.h"
+#include "lib/runtime/models/handle.h"
+#include "lib/runtime/models/weights_cache.h"
 
 #include <gpuserve/gpuserve.h>
 #include <inttypes.h>

@@ -15,7 +15,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"
-#include "lib/runtime/plan/prompt.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -14,7 +14,6 @@
 #include "lib/base/utf8.h"
 #include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"
-#include "lib/runtime/models/model_info.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  *
  * The probes are those of int8 models: ordinary, short, odd and repeated texts.
  */
-#include "lib/runtime/convert/accuracy.h"
+#include "lib/runtime/convert/convert.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

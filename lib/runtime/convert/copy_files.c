@@ -4,7 +4,7 @@
  * Two levels: the directory, and folders such as 1_Pooling. The number of names in a folder and the
  * size of a file are bounded. Files are copied byte for byte.
  */
-#include "lib/runtime/convert/copy_files.h"
+#include "lib/runtime/convert/convert.h"
 
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint_writer.h"

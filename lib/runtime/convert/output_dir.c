@@ -10,7 +10,7 @@
  * lock is left over from a process that was killed. The next output of the same name removes it.
  */
 #define _GNU_SOURCE
-#include "lib/runtime/convert/output_dir.h"
+#include "lib/runtime/convert/convert.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -49,11 +49,11 @@ struct gsv_gpu_process {
 
 /* Connection of two GPUs. */
 struct gsv_peer {
-    int8_t link;   /* enum gsv_link */
+    int8_t link;   /* enum gsv_gpu_link */
     int8_t access; /* 1: they can read each other's memory; -1: unknown */
 };
 
-enum gsv_link {
+enum gsv_gpu_link {
     GSV_LINK_UNKNOWN,
     GSV_LINK_SELF,
     GSV_LINK_NVLINK,

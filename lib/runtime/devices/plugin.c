@@ -9,7 +9,7 @@
  * Its log lines go to the context that the logging thread works for (gsv_log_scope).
  */
 #define _GNU_SOURCE
-#include "lib/runtime/devices/plugin.h"
+#include "lib/runtime/devices/device.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -6,16 +6,98 @@
  * errors average out least, so their vectors are the worst. The texts are part of what an int8
  * model computes: changing one moves its vectors in the last digits.
  */
-#include "lib/runtime/models/load_steps.h"
-
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/models/drawn_ids.h"
+#include "lib/runtime/models/load_steps.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define LONGEST 128 /* tokens used of a text */
+
+/*
+ * Token ids drawn from a vocabulary with a fixed generator (SplitMix64).
+ *
+ * A tokenizer that knows none of the built-in texts' words encodes all of them as one id, the
+ * unknown token. What an int8 model does with that one id says nothing about its other tokens.
+ */
+
+#define SEED UINT64_C(16)
+
+/* The ordinary tokens of a model, and the state of the generator. */
+struct drawn_ids {
+    int32_t *ids; /* [n]; owned */
+    int32_t n;
+    uint64_t state;
+};
+
+static bool is_ordinary(const struct gsv_plan *plan, int32_t id)
+{
+    size_t size;
+
+    return id != plan->facts->first_position - 1 && /* RoBERTa's pad token */
+           gsv_tokenizer_token(plan->tokenizer, id, &size) &&
+           !gsv_tokenizer_is_special(plan->tokenizer, id);
+}
+
+/* Collects the tokens that texts consist of: those with rows in the model's table, without special
+ * tokens, the pad token and ids that no token has. */
+static gpuserve_status drawn_ids_init(struct drawn_ids *drawn, const struct gsv_plan *plan,
+                                      gpuserve_error *error)
+{
+    const int32_t known = gsv_tokenizer_vocab_size(plan->tokenizer);
+    const int32_t rows = plan->facts->vocab_size, end = known < rows ? known : rows;
+
+    memset(drawn, 0, sizeof(*drawn));
+    drawn->state = SEED;
+    drawn->ids = gsv_alloc_array((size_t)(end > 0 ? end : 1), sizeof(*drawn->ids));
+    if (!drawn->ids)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the token ids of the probes");
+    for (int32_t id = 0; id < end; id++)
+        if (is_ordinary(plan, id))
+            drawn->ids[drawn->n++] = id;
+    return GPUSERVE_OK;
+}
+
+static void drawn_ids_reset(struct drawn_ids *drawn)
+{
+    free(drawn->ids);
+    memset(drawn, 0, sizeof(*drawn));
+}
+
+/* SplitMix64 (Steele, Lea and Flood, 2014). */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
+}
+
+/* Draws `n` ids with replacement; there must be an ordinary token. The sequences are the same in
+ * each load. */
+static void drawn_ids_next(struct drawn_ids *drawn, int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ids[i] = drawn->ids[(next(&drawn->state) >> 32) * (uint64_t)drawn->n >> 32];
+}
+
+/* The number of different ids among the `n`, up to `enough`, without special tokens. */
+static int32_t count_distinct_ids(const struct gsv_tokenizer *tokenizer, const int32_t *ids,
+                                  size_t n, int32_t enough)
+{
+    int32_t count = 0;
+
+    for (size_t i = 0; i < n && count < enough; i++) {
+        bool is_new = !gsv_tokenizer_is_special(tokenizer, ids[i]);
+
+        for (size_t j = 0; j < i && is_new; j++)
+            is_new = ids[j] != ids[i];
+        count += is_new;
+    }
+    return count;
+}
 
 static const char *const texts[] = {
     "The train to the coast leaves at ten past seven and arrives shortly before noon.",
@@ -289,7 +371,7 @@ static gpuserve_status add_probe(struct filling *f, const struct probe *probe,
 
 /* Add a sequence of drawn ids, shorter where the model's limit is lower, between the special tokens
  * of a text. */
-static void add_drawn(struct filling *f, struct gsv_drawn_ids *drawn, struct drawn_shape shape)
+static void add_drawn(struct filling *f, struct drawn_ids *drawn, struct drawn_shape shape)
 {
     size_t before, special, n = shape.n;
     const int32_t *around = gsv_tokenizer_special_ids(f->plan->tokenizer, &before, &special);
@@ -300,7 +382,7 @@ static void add_drawn(struct filling *f, struct gsv_drawn_ids *drawn, struct dra
     n = n < f->options.max_tokens - special ? n : f->options.max_tokens - special;
     for (size_t i = 0; i < special; i++)
         ids[i < before ? i : n + i] = around[i];
-    gsv_drawn_ids_next(drawn, ids + before, shape.repeats ? 1 : n);
+    drawn_ids_next(drawn, ids + before, shape.repeats ? 1 : n);
     for (size_t i = 1; i < n && shape.repeats; i++)
         ids[before + i] = ids[before];
     close_sequence(f, n + special);
@@ -315,7 +397,7 @@ static void remove_sequences(struct filling *f)
 
 static int32_t count_distinct(const struct filling *f)
 {
-    return gsv_count_distinct(f->plan->tokenizer, f->ids, (size_t)f->to->batch.n_tokens,
+    return count_distinct_ids(f->plan->tokenizer, f->ids, (size_t)f->to->batch.n_tokens,
                               MIN_DISTINCT);
 }
 
@@ -323,21 +405,21 @@ static int32_t count_distinct(const struct filling *f)
  * about others, for example because the tokenizer knows none of their words. */
 static gpuserve_status replace_unknown(struct filling *f, int32_t n, gpuserve_error *error)
 {
-    struct gsv_drawn_ids drawn;
+    struct drawn_ids drawn;
     gpuserve_status st;
 
     f->to->n_distinct = count_distinct(f);
     if (f->to->n_distinct >= MIN_DISTINCT)
         return GPUSERVE_OK;
-    st = gsv_drawn_ids_init(&drawn, f->plan, error);
+    st = drawn_ids_init(&drawn, f->plan, error);
     if (st != GPUSERVE_OK || drawn.n <= f->to->n_distinct) {
-        gsv_drawn_ids_reset(&drawn);
+        drawn_ids_reset(&drawn);
         return st;
     }
     remove_sequences(f);
     for (int32_t i = 0; i < n; i++)
         add_drawn(f, &drawn, drawn_shapes[i % N_SHAPES]);
-    gsv_drawn_ids_reset(&drawn);
+    drawn_ids_reset(&drawn);
     f->to->n_distinct = count_distinct(f);
     return GPUSERVE_OK;
 }

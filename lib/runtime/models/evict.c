@@ -5,10 +5,9 @@
  * context (device NULL), weights in host memory count too. The budget's lock is held on entry and
  * on return, but not during the suspension.
  */
-#include "lib/runtime/models/registry.h"
+#include "lib/runtime/models/handle.h"
 
 #include "lib/runtime/context.h"
-#include "lib/runtime/models/handle.h"
 
 #include <inttypes.h>
 

@@ -14,7 +14,6 @@
 
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/models/registry.h"
 #include "lib/runtime/models/load_steps.h"
 
 #include <string.h>

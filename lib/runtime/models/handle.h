@@ -13,10 +13,26 @@
 #ifndef GSV_RUNTIME_HANDLE_H
 #define GSV_RUNTIME_HANDLE_H
 
-#include "lib/runtime/models/model_info.h"
-#include "lib/runtime/models/failover.h"
+#include "lib/runtime/memory/budget.h"
 #include "lib/runtime/model.h"
-#include "lib/runtime/models/load_options.h"
+#include "lib/runtime/models/failover.h"
+
+#include <gpuserve/gpuserve.h>
+
+/*
+ * The options a model was opened with, kept for loading it again.
+ */
+
+struct gsv_load_options {
+    char *path;
+    gpuserve_model_options options; /* owns its strings */
+};
+
+/* Copies path and options, which come from gsv_read_model_options(). Name and version are not
+ * copied. */
+gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, const char *path,
+                                      const gpuserve_model_options *options, gpuserve_error *error);
+void gsv_load_options_reset(struct gsv_load_options *load_options);
 
 struct gpuserve_model {
     atomic_size_t n_owners;
@@ -85,5 +101,65 @@ bool gsv_handle_suspend(gpuserve_model *handle, bool if_idle, bool offload);
  * model is taken as by gsv_handle_use(), before another thread can suspend it. */
 gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, struct gsv_model **use,
                                   gpuserve_error *error);
+
+/*
+ * Immutable facts that the handle's accessors return: lengths, labels, fingerprint.
+ *
+ * Callers may keep the strings for the lifetime of the handle, also after a swap. So a model info
+ * is never changed or freed before its handle. Swapping back and forth between the same models
+ * reuses the existing info.
+ */
+
+struct gsv_model_info {
+    struct gsv_model_info *next; /* older infos */
+    size_t dim;
+    size_t sparse_dim;
+    size_t max_tokens;
+    char **labels; /* [n_labels] */
+    size_t n_labels;
+    gpuserve_rerank_method rerank;
+    char fingerprint[33];
+};
+
+gpuserve_status gsv_model_info_create(struct gsv_model_info **info, const struct gsv_model *model,
+                                      gpuserve_error *error);
+void gsv_model_infos_free(struct gsv_model_info *list);
+
+/* Prepends `info` to the list, or frees it if the list has an equal one. Returns the one in the
+ * list. */
+struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
+                                           struct gsv_model_info *info);
+
+/* Differences of the model from the info, as bits of gpuserve_change. The fingerprint is known only
+ * after loading; before that its bit is never set. */
+uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model);
+
+/* How a model scores documents against a query; DEFAULT if it cannot. */
+gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts);
+/* "cross_encoder", "cosine"; NULL for DEFAULT. */
+const char *gsv_rerank_method_name(gpuserve_rerank_method method);
+
+/*
+ * The open models of a context, by name and version.
+ *
+ * The list is protected by the lock of the context's budget.
+ */
+
+/* Adds a handle. With `is_unique` another handle of that name and version is an error. */
+gpuserve_status gsv_registry_add(gpuserve_model *handle, bool is_unique, gpuserve_error *error);
+
+/* Accepts a handle that is not in the list. */
+void gsv_registry_remove(gpuserve_model *handle);
+
+/* Takes ownership of `version`. */
+void gsv_registry_set_version(gpuserve_model *handle, char *version);
+
+/* Counts the open models (without those still loading) and the suspended ones among them. */
+void gsv_registry_count(gpuserve_context *context, uint32_t *n_open, uint64_t *n_suspended);
+
+/* LRU eviction: suspends an idle model to free memory for a model that loads. */
+
+/* A gsv_evict_fn (budget.h states its contract and its locks). */
+bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *device);
 
 #endif

@@ -4,7 +4,7 @@
  * Resume, failover and swap load the model again from this copy, when the caller's strings are
  * gone.
  */
-#include "lib/runtime/models/load_options.h"
+#include "lib/runtime/models/handle.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

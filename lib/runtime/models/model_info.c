@@ -4,7 +4,7 @@
  * The list only grows while the handle lives, because callers borrow its strings. Equal infos are
  * shared. Additions happen under the handle's `changing`; readers use the handle's atomic pointer.
  */
-#include "lib/runtime/models/model_info.h"
+#include "lib/runtime/models/handle.h"
 
 #include "lib/base/error.h"
 

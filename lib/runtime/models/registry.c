@@ -4,7 +4,7 @@
  * The list hangs off the context's budget and is protected by its lock. A handle's own `lock` is
  * taken inside it. A handle whose last reference is gone is never returned.
  */
-#include "lib/runtime/models/registry.h"
+#include "lib/runtime/models/handle.h"
 
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"

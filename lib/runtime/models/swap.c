@@ -7,7 +7,7 @@
  * failure the new model is freed and the old one stays. Caller holds the handle's `changing`.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/models/registry.h"
+#include "lib/runtime/models/handle.h"
 #include "lib/runtime/models/load_steps.h"
 
 #include <string.h>

@@ -20,8 +20,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/build_id.h"
-#include "lib/runtime/models/weights_folder.h"
+#include "lib/runtime/core/process.h"
 
 #include <errno.h>
 #include <gnu/libc-version.h>

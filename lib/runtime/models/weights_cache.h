@@ -13,7 +13,11 @@
 #include "lib/runtime/model.h"
 #include "lib/runtime/models/load_steps.h"
 
+#include <gpuserve/types.h>
+
 #include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 struct gsv_weights_cache {
     bool is_on;
@@ -32,5 +36,26 @@ void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_m
 void gsv_weights_cache_end(struct gsv_weights_cache *cache, const struct gsv_model *model,
                            const struct gsv_net *net, const struct gsv_calibration *calibration,
                            const struct gsv_calibration *probes);
+
+/*
+ * The folder of packed weights: its path, its creation and its size.
+ */
+
+/* Suffix of a packed file, whose name begins with 16 hexadecimal digits. A temporary file has a dot
+ * and six characters behind it. */
+#define GSV_WEIGHTS_SUFFIX ".packed"
+
+/* The path of the folder, owned: GPUSERVE_WEIGHTS_CACHE if it is an absolute path; else, unless the
+ * variable is set to anything, gpuserve/weights in XDG_CACHE_HOME or in ~/.cache. NULL: none. */
+gpuserve_status gsv_weights_folder(char **folder, gpuserve_error *error);
+
+/* Creates the folder and its parents. False with errno unless only this user may write to it. */
+bool gsv_weights_folder_make(const char *folder);
+
+/* Removes the least recently used packed files beyond 64; leaves files of other names. */
+void gsv_weights_folder_bound(const char *folder);
+
+/* Number of packed files; *bytes receives their bytes. */
+int gsv_weights_folder_size(const char *folder, uint64_t *bytes);
 
 #endif

@@ -2,7 +2,7 @@
  * weights_folder.c - finds, creates and bounds the folder of packed weights.
  */
 #define _GNU_SOURCE /* asprintf, secure_getenv */
-#include "lib/runtime/models/weights_folder.h"
+#include "lib/runtime/models/weights_cache.h"
 
 #include "lib/base/error.h"
 

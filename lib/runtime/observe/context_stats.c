@@ -8,7 +8,6 @@
 #include "lib/runtime/context.h"
 #include "lib/runtime/core/metrics.h"
 #include "lib/runtime/models/handle.h"
-#include "lib/runtime/models/registry.h"
 
 #include <string.h>
 

@@ -10,11 +10,11 @@
 #include "lib/base/host/cpu_allowance.h"
 #include "lib/base/host/host.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/core/json_out.h"
 #include "lib/runtime/devices/device.h"
-#include "lib/runtime/models/weights_folder.h"
+#include "lib/runtime/models/weights_cache.h"
 #include "lib/runtime/observe/device_report.h"
 #include "lib/runtime/observe/doctor_layers.h"
-#include "lib/runtime/core/json_out.h"
 
 #include <string.h>
 #include <sys/resource.h>

@@ -10,7 +10,6 @@
 #include "lib/runtime/context.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/models/handle.h"
-#include "lib/runtime/models/model_info.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  */
 #include "lib/base/error.h"
 #include "lib/runtime/context.h"
+#include "lib/runtime/models/handle.h"
 #include "lib/runtime/observe/prometheus_writer.h"
-#include "lib/runtime/models/registry.h"
 
 #include <inttypes.h>
 #include <stdio.h>

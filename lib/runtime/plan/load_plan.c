@@ -14,8 +14,6 @@
 #include "lib/base/utf8.h"
 #include "lib/model/formats/formats.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/plan/pair_frame.h"
-#include "lib/runtime/plan/prompt.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,8 +9,8 @@
 
 #include "lib/base/dir.h"
 #include "lib/model/model.h"
-#include "lib/runtime/devices/device.h"
 #include "lib/runtime/core/metrics.h"
+#include "lib/runtime/devices/device.h"
 #include "lib/text/tokenizer.h"
 
 #include <gpuserve/gpuserve.h>
@@ -94,5 +94,52 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
 
 /* "float32"; "unknown" if `dtype` is invalid. */
 const char *gsv_dtype_name(uint32_t dtype);
+
+/*
+ * Prompt selection: the text before a job's texts, and the route of that name.
+ */
+
+/* Set the plan's default prompt: from the options, else from the model. */
+gpuserve_status gsv_prompt_choose(struct gsv_plan *plan, const gpuserve_model_options *options,
+                                  gpuserve_error *error);
+
+/* The prompt of `job`, borrowed from the job or the plan; NULL or empty: none. `adapter` is as in
+ * gsv_run. */
+gpuserve_status gsv_prompt_of(const struct gsv_plan *plan, const gpuserve_job *job,
+                              const char **prompt, int32_t *adapter, gpuserve_error *error);
+
+/* The route of `job` in a model with a Router: the one with the name of its prompt, else the
+ * model's default route. 0 in other models. */
+gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *job, int32_t *route,
+                             gpuserve_error *error);
+
+/*
+ * The pair template of a reranker that is a language model.
+ *
+ *   before | <Instruct>: INSTRUCTION <Query>: TEXT <Document>: PAIR | after
+ *
+ * Only the middle is cut to the token limit. The tokens around it are made once, with the plan.
+ */
+
+/* Name the tokens of the answers to the model, and tokenize the fixed parts of its template; does
+ * nothing for a model without one. The plan's tokenizer and max_tokens must be set. */
+gpuserve_status gsv_pair_frame_make(struct gsv_plan *plan, gpuserve_error *error);
+
+/* True if the pairs of a job are written into the template. A single text is not. */
+static inline bool gsv_uses_template(const struct gsv_plan *plan, const gpuserve_job *job)
+{
+    return plan->facts->pair_template && job->pairs && job->task == GPUSERVE_TASK_CLASSIFY;
+}
+
+/* A text and its pair, as parts of the middle. */
+struct gsv_pair_middle {
+    const char *instruction; /* NULL or empty: the template's own */
+    const char *text, *pair;
+    size_t size, pair_size;
+};
+
+/* The bytes of the middle, which are written to `to` unless that is NULL. */
+size_t gsv_pair_middle_write(const struct gsv_pair_template *template,
+                             struct gsv_pair_middle middle, char *to);
 
 #endif

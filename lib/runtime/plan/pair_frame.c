@@ -4,7 +4,7 @@
  * The fixed parts begin and end at special tokens or newlines, so that they have the same tokens
  * alone as in the whole text. No special tokens are added: the template has its own.
  */
-#include "lib/runtime/plan/pair_frame.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

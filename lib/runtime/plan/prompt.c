@@ -6,7 +6,7 @@
  * prompt, unless it is in the ids. A prompt name also chooses the adapter of that name; token ids
  * without a prompt have the adapter of the default.
  */
-#include "lib/runtime/plan/prompt.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -5,7 +5,7 @@
  * decides, and the loser closes its own.
  */
 #define _GNU_SOURCE
-#include "lib/runtime/scheduler/completions.h"
+#include "lib/runtime/scheduler/batcher.h"
 
 #include "lib/base/alloc.h"
 

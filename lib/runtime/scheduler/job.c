@@ -10,8 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
-#include "lib/runtime/plan/pair_frame.h"
-#include "lib/runtime/plan/prompt.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include <string.h>
 

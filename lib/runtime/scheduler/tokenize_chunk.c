@@ -9,9 +9,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/core/clock.h"
-#include "lib/runtime/plan/pair_frame.h"
-#include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/model.h"
+#include "lib/runtime/plan/load_plan.h"
+#include "lib/runtime/scheduler/request.h"
 
 #include <stdlib.h>
 #include <string.h>

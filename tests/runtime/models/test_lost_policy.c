@@ -2,12 +2,12 @@
  * test_lost_policy.c - when a handle's policy for a lost device begins to hold, on the emulated
  * CUDA devices: with its model, and not at all if the model is not installed.
  */
+#include "lib/base/error.h"
+#include "lib/runtime/models/handle.h"
+#include "lib/runtime/scheduler/worker.h"
 #include "tests/cudaemu/emu.h"
 #include "tests/model/support.h"
 #include "tests/runtime/models/lost_place.h"
-#include "lib/base/error.h"
-#include "lib/runtime/models/model_info.h"
-#include "lib/runtime/scheduler/worker.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -3,9 +3,9 @@
  * no calibration with them, and loads that succeed whatever is in the folder.
  */
 #define _GNU_SOURCE
+#include "lib/runtime/core/process.h"
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
-#include "lib/runtime/core/build_id.h"
 #include "tests/runtime/real.h"
 
 #include <criterion/criterion.h>

@@ -7,7 +7,7 @@
  * identical.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/scheduler/completions.h"
+#include "lib/runtime/scheduler/batcher.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <criterion/criterion.h>
