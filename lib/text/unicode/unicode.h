@@ -69,7 +69,7 @@ static inline bool gsv_unicode_is_chinese(uint32_t c)
  * Returns the number of code points. */
 size_t gsv_unicode_to_lower(uint32_t c, uint32_t *out);
 /* The same for the character at text[at], *length bytes, as Python's str.lower() of text[0, size)
- * maps it; implemented in lower.c. */
+ * maps it; implemented in unicode.c. */
 size_t gsv_unicode_lower_at(const char *text, size_t size, size_t at, size_t *length,
                             uint32_t *out);
 size_t gsv_unicode_decompose(uint32_t c, bool compatible, uint32_t *out);
