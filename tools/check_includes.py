@@ -44,7 +44,7 @@ LAYERS = {
     "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
     "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
-    "kernels/cuda/": ["", "compute/", "ops/", "runtime/"],
+    "kernels/cuda/": ["", "compute/", "attention/", "ops/", "runtime/"],
     "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],
 }
 # Headers of a tree's own folder that each layer may include: they declare state that is passed to all

@@ -10,7 +10,7 @@
  *   Needs:  float32; head size 32, 64 or 128; rows 16-byte aligned; no options.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/ops/attention_simt.cuh"
+#include "kernels/cuda/attention/attention_simt.cuh"
 
 namespace
 {

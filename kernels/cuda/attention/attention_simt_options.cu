@@ -17,8 +17,8 @@
  *           float32, or disentangled positions.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/ops/attention.cuh"
-#include "kernels/cuda/ops/attention_simt.cuh"
+#include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/attention/attention_simt.cuh"
 
 namespace
 {

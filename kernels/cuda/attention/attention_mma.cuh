@@ -21,9 +21,9 @@
 #ifndef GSV_CUDA_ATTENTION_MMA_CUH
 #define GSV_CUDA_ATTENTION_MMA_CUH
 
-#include "kernels/cuda/runtime/backend.cuh"
-#include "kernels/cuda/ops/attention.cuh"
+#include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/ops/quantize.cuh"
+#include "kernels/cuda/runtime/backend.cuh"
 
 #include <type_traits>
 

@@ -12,7 +12,7 @@
  *           positions.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/ops/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_mma.cuh"
 
 namespace
 {

@@ -6,7 +6,7 @@
  *   Needs:  16-bit elements; head size 32, 64 or 128; rows 16-byte aligned; no options.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/ops/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_mma.cuh"
 
 namespace
 {

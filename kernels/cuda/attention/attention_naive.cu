@@ -10,10 +10,10 @@
  *   Needs:  head size up to GSV_ATTENTION_NAIVE_MAX_HEAD.
  *   Oracle: kernels/ref/attention.c.
  */
-#include "kernels/cuda/runtime/backend.cuh"
-#include "kernels/cuda/ops/attention.cuh"
+#include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/ops/ptx.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
 namespace
