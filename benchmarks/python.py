@@ -97,7 +97,7 @@ def against(peer, model, n, n_rounds):
     """Both embed the same texts, in turn; both are warm."""
     texts = texts_of(n)
     cosine = verdict.least_cosine(model.encode(texts[:100]).tolist(), peer.ask(texts[:100], vectors=True))
-    if cosine < verdict.LEAST_COSINE["fp32"]:
+    if cosine < verdict.MIN_COSINE["fp32"]:
         sys.exit(f"the peer's vectors are not ours: cosine {cosine:.4f} at worst")
     found = rounds(n_rounds, {"ours": lambda: seconds(lambda: model.encode(texts, cache="off")),
                               "peer": lambda: peer.ask(texts)})

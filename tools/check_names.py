@@ -2,8 +2,9 @@
 """Check the words of names: one word for each thing, the field's own.
 
 Identifiers of C, C++ and CUDA sources and names of source files are split at `_`. A word of the table
-WORDS fails with the word to use, unless ALLOWED has the identifier. Comments and strings are not read. A struct has a name of its own: no two files
-define structs of one name, except those of the backend interface, which each backend defines for itself.
+WORDS fails with the word to use, unless ALLOWED has the identifier. Comments and strings are not read. A constant or macro
+of at most two words does not end in a word of TYPES. A tag (struct, union, enum) is of one definition, except those of the backend interface,
+which each backend defines for itself. In Python, constants that bound a value are MAX_ and MIN_.
 
 Prints each finding as file:line and then "N passed, N failed", counted in files.
 """
@@ -19,6 +20,8 @@ RUNTIME = ("lib/runtime/", "lib/model/")
 HTTP = ("lib/http/",)
 PLAIN = EVERYWHERE
 NO_TEXT = ("lib/base/", "lib/model/", "lib/runtime/", "lib/http/", "kernels/", "cli/") # in lib/text a piece is a subword token, as in SentencePiece
+SCHEDULER = ("lib/runtime/scheduler/",) # elsewhere `take` is the plain verb: to remove from the front of an input
+RESERVING = ("lib/runtime/scheduler/", "lib/runtime/memory/") # where capacity is reserved and released
 # word: (where, what to use)
 WORDS = {
     "seat": (EVERYWHERE, "slot"), "seats": (EVERYWHERE, "slots"),
@@ -45,7 +48,14 @@ WORDS = {
     "room": (PLAIN, "capacity or free bytes"), "mark": (PLAIN, "flag, key or delimiter"), "marks": (PLAIN, "flags"),
     "beside": (PLAIN, "adjacent or concurrent"),
     "truth": (EVERYWHERE, "bool"), "lent": (EVERYWHERE, "borrowed"),
+    "take": (SCHEDULER, "form (a batch), acquire"), "takes": (SCHEDULER, "forms"), "taken": (SCHEDULER, "formed"),
+    "keep": (RESERVING, "reserve"), "keeps": (RESERVING, "reserves"), "kept": (RESERVING, "reserved"),
+    "give": (EVERYWHERE, "release"), "gives": (EVERYWHERE, "releases"), "lose": (RESERVING, "release"),
+    "suspend": (EVERYWHERE, "offload"), "suspends": (EVERYWHERE, "offloads"), "suspended": (EVERYWHERE, "offloaded"),
+    "counts": (EVERYWHERE, "stats or counters"),
 }
+# The last word of a constant or macro for a type of values, such as OPTION_NUMBER.
+TYPES = {"REAL": "NUMBER", "TEXT": "STRING", "WHOLE": "INT", "TRUTH": "BOOL"}
 # Words that count in a longer name except after `at`, and as a name by themselves in PLAIN.
 PREFIXES = {"most": "max", "least": "min"}
 # identifier: why it stays
@@ -59,6 +69,12 @@ ALLOWED = {
     "check_byte_order_mark": "Unicode: U+FEFF at the start of a file",
     "gsv_pickle_pop_mark": "pickle: the MARK object", "above_mark": "pickle: the MARK object", "op_mark": "pickle: the MARK object",
     "GSV_PICKLE_MAX_MARKS": "pickle: the MARK object", "n_marks": "pickle: the MARK object", "marks": "pickle: the MARK object",
+    **dict.fromkeys(("gsv_handle_suspend", "is_suspended", "fail_suspended", "suspend_due", "suspend", "n_suspended",
+                     "when_suspended"), "the API's word: gpuserve_model_suspend() frees the device; with or without offload"),
+    **dict.fromkeys(("MHD_suspend_connection", "MHD_ALLOW_SUSPEND_RESUME", "gsv_call_suspend", "GSV_SUSPENDED"),
+                    "libmicrohttpd's word for a connection"),
+    "CLI_TEXT": "the output format --format text", "PIECE_TEXT": "a field of SentencePiece's protobuf",
+    "TEXT": "Triton: the name of an input tensor",
     "with_pieces": "llama.cpp: a field of POST /tokenize", "place_children": "a verb: give the children of a trie node their base",
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*|\n', re.S)
@@ -74,6 +90,9 @@ def word_of(name, path):
         where, use = WORDS.get(part, ((), ""))
         if path.startswith(where):
             return part, use
+    last = name.rsplit("_", 1)[-1]
+    if name.isupper() and last in TYPES and len(parts) <= 2:
+        return last, TYPES[last]
     for i, part in enumerate(parts):
         if part in PREFIXES and (len(parts) > 1 or path.startswith(PLAIN)) and parts[max(i - 1, 0)] != "at":
             return part, PREFIXES[part]
@@ -93,18 +112,27 @@ def findings(path, public):
     return found
 
 
-STRUCT = re.compile(r"^(?:struct|union) (\w+) \{", re.MULTILINE)
+TAG = re.compile(r"^\s*(?:typedef )?(?:struct|union|enum) (\w+) \{", re.MULTILINE)
 BACKEND_STRUCTS = {"gpuserve_device", "gpuserve_stream", "gpuserve_linear", "gpuserve_lstm_layer"}
 
 
-def shared_structs(paths):
-    """Sentences about struct names that two files define."""
+def shared_tags(paths):
+    """Sentences about tags that are defined twice."""
     defined = {}
     for path in paths:
-        for name in STRUCT.findall((ROOT / path).read_text("utf-8")):
+        for name in TAG.findall((ROOT / path).read_text("utf-8")):
             defined.setdefault(name, []).append(path)
-    return [f"struct {name}: defined in {' and '.join(files)}" for name, files in sorted(defined.items())
+    return [f"tag {name}: defined in {' and '.join(files)}" for name, files in sorted(defined.items())
             if len(files) > 1 and name not in BACKEND_STRUCTS]
+
+
+BOUND = re.compile(r"^((?:MOST|LEAST)(?:_\w+)?) = ", re.MULTILINE)
+
+
+def python_findings(path):
+    """Sentences about bounds of a Python file that are named otherwise than MAX_ and MIN_."""
+    text = (ROOT / path).read_text("utf-8")
+    return [f"{path}: {name}: not MOST_ and LEAST_ but MAX_ and MIN_" for name in BOUND.findall(text)]
 
 
 def public_names(files):
@@ -126,10 +154,12 @@ def main():
         failed += bool(found)
         if found:
             print("\n".join(found))
-    structs = shared_structs([*paths, *(path for path in listed if path.startswith("include/"))])
-    print("\n".join(structs), end="\n" if structs else "")
-    failed += len(structs)
-    print(f"{len(paths) - failed} passed, {failed} failed")
+    others = shared_tags([*paths, *(path for path in listed if path.startswith("include/"))])
+    scripts = [path for path in listed if path.endswith(".py")]
+    others += [finding for path in scripts for finding in python_findings(path)]
+    print("\n".join(others), end="\n" if others else "")
+    failed += len(others)
+    print(f"{len(paths) + len(scripts) - failed} passed, {failed} failed")
     return 1 if failed or not paths else 0
 
 

@@ -13,9 +13,9 @@ import subprocess
 import time
 from pathlib import Path
 
-MOST_OTHERS = 0.02      # share of the machine's processor time that others may take in a round
+MAX_OTHERS = 0.02      # share of the machine's processor time that others may take in a round
 TICK_ERROR_S = 0.03     # the kernel counts the machine's time in ticks of 10 ms
-MOST_ROUNDS = 2         # times the rounds asked for: more than that are not tried
+MAX_ROUNDS = 2         # times the rounds asked for: more than that are not tried
 TICKS = os.sysconf("SC_CLK_TCK")
 EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 
@@ -100,7 +100,7 @@ def machine_seconds():
 
 def disturbed(others_s, wall_s, cores):
     """Whether others took more of the machine than a round may lose."""
-    return others_s > MOST_OTHERS * wall_s * cores + TICK_ERROR_S
+    return others_s > MAX_OTHERS * wall_s * cores + TICK_ERROR_S
 
 
 class Watch:
@@ -158,14 +158,14 @@ class Rounds:
     def facts(self):
         shares = [one["others_share"] for one in self.watched]
         return {"kept": len(self.kept), "dropped_disturbed": self.dropped,
-                "others_share": shares, "others_share_allowed": MOST_OTHERS}
+                "others_share": shares, "others_share_allowed": MAX_OTHERS}
 
 
 def rounds(n, parts, watch=Watch, say=None):
     """Call each of parts ({name: function}) once a round until n rounds are undisturbed, or
-    MOST_ROUNDS * n were tried."""
+    MAX_ROUNDS * n were tried."""
     kept, watched = [], []
-    for number in range(MOST_ROUNDS * n):
+    for number in range(MAX_ROUNDS * n):
         if len(kept) == n:
             break
         watching = watch()

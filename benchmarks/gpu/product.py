@@ -26,7 +26,7 @@ from compare import DTYPES, Model, load_abi, make_texts, say, time_us
 
 DRY = sys.argv[-1] == "dry"
 CLIENTS, PROCESSES, TEXTS_A_REQUEST = (2, 1, 2) if DRY else (64, 8, 32)
-MOST_WORDS = 3 if DRY else 120
+MAX_WORDS = 3 if DRY else 120
 SIN, FMA = 11, 3
 
 
@@ -147,7 +147,7 @@ def unique_texts(client, request):
     """Equal texts in flight are computed once: every one is different. None is over the model's limit, which
     the server would refuse."""
     texts = make_texts(TEXTS_A_REQUEST, 1000 * client + request)
-    return [f"{client} {request} {i} {' '.join(text.split()[:MOST_WORDS])}" for i, text in enumerate(texts)]
+    return [f"{client} {request} {i} {' '.join(text.split()[:MAX_WORDS])}" for i, text in enumerate(texts)]
 
 
 def bodies_of(client):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from client import HERE, N_CHECKED, ask, make_texts, tokens_each, write_texts, wrk
 from measure import keep, machine, rounds, today
-from verdict import LEAST_COSINE, least_cosine, line, same_input, spread, verdict
+from verdict import MIN_COSINE, least_cosine, line, same_input, spread, verdict
 
 CONNECTIONS = (1, 8, 64)
 GOALS = {("fp32", 64): 1.8, ("int8", 64): 2.0, ("fp32", 1): 2.0, ("int8", 1): 2.0}
@@ -149,7 +149,7 @@ def fastest(name, precision, settings, texts):
 
 def check_vectors(peer, reference, texts, each):
     """Raise where the tokens differ, return the least cosine; None for another model."""
-    if peer.precision not in LEAST_COSINE:
+    if peer.precision not in MIN_COSINE:
         return None
     peer.send(signal.SIGCONT)
     try:
@@ -177,9 +177,9 @@ def start(args, texts, each):
                 reference, _ = ask(peer.url, checked)
                 peer.send(signal.SIGSTOP)
             cosines[name] = check_vectors(peer, reference, checked, each)
-            if cosines[name] is not None and cosines[name] < LEAST_COSINE[precision]:
+            if cosines[name] is not None and cosines[name] < MIN_COSINE[precision]:
                 missing[name] = (f"its vectors are others: cosine {cosines[name]:.4f}, at least "
-                                 f"{LEAST_COSINE[precision]} is wanted of {precision}")
+                                 f"{MIN_COSINE[precision]} is wanted of {precision}")
     except BaseException:
         for peer in peers:
             peer.end()

@@ -25,7 +25,7 @@ import gemm_limit  # noqa: E402
 import report  # noqa: E402
 from engines import ENGINES, is_ours, precision_of  # noqa: E402
 from harness import ISA_LIMITS, UNLIMITED, EngineProcess, limit_of  # noqa: E402
-from measure import MOST_ROUNDS, Watch, order  # noqa: E402
+from measure import MAX_ROUNDS, Watch, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
 SLOW_TEXTS_PER_S = 60                       # slower engines get a part of W2
@@ -154,7 +154,7 @@ def run_rounds(args, texts, measured):
     """Every engine once a round, in an order that turns. A round in which other processes took processor time is
     dropped, and another one is tried, up to twice the rounds asked for."""
     watched, kept = [], 0
-    while kept < args.rounds and len(watched) < MOST_ROUNDS * args.rounds:
+    while kept < args.rounds and len(watched) < MAX_ROUNDS * args.rounds:
         say(f"==> round {kept + 1} of {args.rounds}")
         watching = Watch()
         for name in order(measured, len(watched)):

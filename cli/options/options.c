@@ -151,12 +151,12 @@ static int set_number(const struct cli_option *option, const char *text, void *f
     errno = 0;
     number = strtod(text, &end);
     if (end == text || *end || errno || isnan(number) ||
-        (option->kind != OPTION_REAL && number != floor(number)))
+        (option->kind != OPTION_NUMBER && number != floor(number)))
         return cli_usage("--%s: \"%s\" is not a number", option->name, text);
     if (number < minimum || number > option->maximum)
         return cli_usage("--%s: %s is outside %g to %.10g", option->name, text, minimum,
                          option->maximum);
-    if (option->kind == OPTION_REAL && option->value && number == 0)
+    if (option->kind == OPTION_NUMBER && option->value && number == 0)
         return cli_usage("--%s: %s is not above 0", option->name, text);
     if (option->kind == OPTION_PORT)
         *(uint32_t *)field = (uint32_t)number + 1;
@@ -225,7 +225,7 @@ int cli_option_set(struct cli_args *args, const struct cli_option *option, const
     case OPTION_FLAG:
         *(uint32_t *)field = option->value;
         return CLI_OK;
-    case OPTION_TEXT:
+    case OPTION_STRING:
         *(const char **)field = text;
         return CLI_OK;
     case OPTION_CHOICE:
@@ -248,9 +248,9 @@ bool cli_option_given(const struct cli_args *args, const struct cli_option *opti
     const void *field = (const char *)args + option->offset;
 
     switch (option->kind) {
-    case OPTION_TEXT:
+    case OPTION_STRING:
         return *(const char *const *)field != NULL;
-    case OPTION_REAL:
+    case OPTION_NUMBER:
         return *(const double *)field != 0;
     case OPTION_SIZE:
         return *(const uint64_t *)field != 0;

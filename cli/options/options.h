@@ -136,10 +136,10 @@ struct cli_command {
 
 enum cli_option_kind {
     OPTION_FLAG,   /* sets a uint32_t to `value` */
-    OPTION_TEXT,   /* const char * */
+    OPTION_STRING, /* const char * */
     OPTION_COUNT,  /* uint32_t, 1 to `maximum` */
     OPTION_PORT,   /* uint32_t, 0 to `maximum`, stored plus 1 */
-    OPTION_REAL,   /* double, 0 to `maximum`; with `value` 1 above 0 */
+    OPTION_NUMBER, /* double, 0 to `maximum`; with `value` 1 above 0 */
     OPTION_SIZE,   /* uint64_t bytes: 12G, 800MB */
     OPTION_CHOICE, /* uint32_t, one of `choices` */
     OPTION_LIST    /* struct cli_list */

@@ -277,11 +277,11 @@ static json_t *value_of(const struct cli_args *args, const struct cli_option *op
     json_t *texts;
 
     switch (option->kind) {
-    case OPTION_TEXT:
+    case OPTION_STRING:
         return json_string(*(const char *const *)field);
     case OPTION_FLAG:
         return json_true();
-    case OPTION_REAL:
+    case OPTION_NUMBER:
         return json_real(*(const double *)field);
     case OPTION_SIZE:
         return json_integer((json_int_t) * (const uint64_t *)field);

@@ -7,12 +7,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEXT_OF(x) #x
-#define VALUE_TEXT(x) TEXT_OF(x)
+#define STRINGIFY_TOKEN(x) #x
+#define STRINGIFY(x) STRINGIFY_TOKEN(x)
 
 /* `gpuserve doctor` reads it from the file, which it does not load. */
 extern "C" __attribute__((used)) const char gsv_cuda_build[] =
-    "gpuserve-plugin-build cuda=" VALUE_TEXT(CUDART_VERSION);
+    "gpuserve-plugin-build cuda=" STRINGIFY(CUDART_VERSION);
 
 static struct gpuserve_host the_host; /* written once, when the plugin is loaded */
 

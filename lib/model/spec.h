@@ -121,7 +121,7 @@ struct gsv_layer {
 
 /* A module on token vectors or pooled vectors. */
 struct gsv_row_step {
-    enum gsv_step_kind kind;
+    enum gsv_row_step_kind kind;
     int32_t route;            /* -1: every text */
     int32_t columns;          /* of its output */
     int32_t linear, residual; /* items of a Dense; -1: absent */

@@ -6,7 +6,7 @@
 
 #include "lib/base/error.h"
 
-static struct gsv_row_step *append_step(struct gsv_row_steps *steps, enum gsv_step_kind kind,
+static struct gsv_row_step *append_step(struct gsv_row_steps *steps, enum gsv_row_step_kind kind,
                                         int32_t route, int32_t columns)
 {
     struct gsv_row_step *step = &steps->at[steps->n++];

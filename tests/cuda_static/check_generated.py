@@ -4,7 +4,7 @@
     check_generated.py PRINT_CHAINS [--targets sm_80,sm_90]
 
 PRINT_CHAINS writes the sources into a folder and prints the compiler's options. NVRTC needs no GPU. What
-it says of each kernel must have no spilled register, no local memory, and at most MOST_REGISTERS
+it says of each kernel must have no spilled register, no local memory, and at most MAX_REGISTERS
 registers, so that an SM holds all the threads it can. Exits 77, which means "not run", where there
 is no libnvrtc.
 """
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 NOT_RUN = 77
-MOST_REGISTERS = 32
+MAX_REGISTERS = 32
 PLACES = ["libnvrtc.so.13", "{CUDA_HOME}/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
           "{VIRTUAL_ENV}/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13"]
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -66,7 +66,7 @@ def check(nvrtc, path, target, options):
             wrong.append(f"{what}: ptxas said nothing of its registers: {log}")
         wrong += [f"{what}: {frame[0]} bytes of local memory, {frame[1]} stored and {frame[2]} loaded by spills"
                   for frame in frames if frame != ("0", "0", "0")]
-        wrong += [f"{what}: {n} registers, {MOST_REGISTERS} are allowed" for n in registers if int(n) > MOST_REGISTERS]
+        wrong += [f"{what}: {n} registers, {MAX_REGISTERS} are allowed" for n in registers if int(n) > MAX_REGISTERS]
         if not text_of(nvrtc, program, "CUBIN").startswith(b"\x7fELF"):
             wrong.append(f"{what}: no machine code")
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

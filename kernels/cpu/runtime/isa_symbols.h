@@ -12,8 +12,8 @@
 #define GSV_JOIN_NAMES(a, b) a##_##b
 #define GSV_JOIN(a, b) GSV_JOIN_NAMES(a, b)
 #define GSV_VARIANT(name) GSV_JOIN(name, GSV_ISA_NAME)
-#define GSV_NAME_TEXT(name) #name
-#define GSV_NAME_OF(name) GSV_NAME_TEXT(name)
+#define GSV_NAME_STRING(name) #name
+#define GSV_NAME_OF(name) GSV_NAME_STRING(name)
 
 /* 1 where int8 products are fastest as sums of quads: see gemm/s8_quads.h. */
 #if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && \

@@ -102,7 +102,7 @@ static cudaError_t launch(struct gpuserve_op_chain *op, gsv_chain_kernel_fn gene
 gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,
                                   gpuserve_error *error)
 {
-    const gsv_chain_kernel_fn generated = gsv_chain_take(stream->device, op);
+    const gsv_chain_kernel_fn generated = gsv_chain_acquire(stream->device, op);
     struct gsv_timer timer = {};
     gpuserve_status status = gsv_cuda_stream_begin(stream, error);
 
@@ -114,6 +114,6 @@ gpuserve_status gsv_cuda_op_chain(struct gpuserve_stream *stream, struct gpuserv
         status = gsv_cuda_stream_finish(stream, error);
         op->seconds = gsv_cuda_timer_end(&timer, stream);
     }
-    gsv_chain_give_back(stream->device);
+    gsv_chain_release(stream->device);
     return status;
 }

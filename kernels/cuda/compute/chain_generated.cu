@@ -10,7 +10,7 @@
  * bits. Code compiled by an earlier process is loaded from disk at once (kernel_cache.cu). The
  * least recently used kernel is evicted.
  *
- * Threading: one lock per device is held from gsv_chain_take() to gsv_chain_give_back(), over the
+ * Threading: one lock per device is held from gsv_chain_acquire() to gsv_chain_release(), over the
  * whole operation, so that no kernel is unloaded while it runs.
  */
 #include "kernels/cuda/compute/chain_source.cuh"
@@ -225,8 +225,8 @@ static void compile(const struct gpuserve_device *device, struct gsv_chain_entry
 
 /* --------------------------------------------------------------------------------------- lookup */
 
-gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
-                                   const struct gpuserve_op_chain *op)
+gsv_chain_kernel_fn gsv_chain_acquire(struct gpuserve_device *device,
+                                      const struct gpuserve_op_chain *op)
 {
     struct gsv_chains *const chains = device->chains;
     struct gsv_chain_entry *e;
@@ -255,7 +255,7 @@ gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
     return e->loaded ? reinterpret_cast<gsv_chain_kernel_fn>(e->loaded->kernel) : NULL;
 }
 
-void gsv_chain_give_back(struct gpuserve_device *device)
+void gsv_chain_release(struct gpuserve_device *device)
 {
     if (device->chains)
         pthread_mutex_unlock(&device->chains->lock);

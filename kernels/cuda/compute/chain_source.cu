@@ -35,10 +35,10 @@ struct operation {
     const char *value;
 };
 
-#define TEXT(...) #__VA_ARGS__ "\n"
+#define SOURCE(...) #__VA_ARGS__ "\n"
 #define OPERATION(kind, name, is_long, ...) { #name, is_long, #__VA_ARGS__ },
 
-const char *const functions = GSV_CHAIN_FUNCTIONS(TEXT);
+const char *const functions = GSV_CHAIN_FUNCTIONS(SOURCE);
 /* Indexed by kind; the first kind is 1. */
 const struct operation operations[N_KINDS] = { { "", false, "" }, GSV_CHAIN_OPERATIONS(OPERATION) };
 

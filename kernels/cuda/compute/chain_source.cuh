@@ -53,12 +53,12 @@ typedef void (*gsv_chain_kernel_fn)(const float *in, float *out, unsigned long l
 
 /*
  * Returns the kernel for this list, or NULL for a list to be interpreted. Holds the device's lock
- * until gsv_chain_give_back(), which must be called in both cases; the kernel stays loaded until
+ * until gsv_chain_release(), which must be called in both cases; the kernel stays loaded until
  * then.
  */
-gsv_chain_kernel_fn gsv_chain_take(struct gpuserve_device *device,
-                                   const struct gpuserve_op_chain *op);
-void gsv_chain_give_back(struct gpuserve_device *device);
+gsv_chain_kernel_fn gsv_chain_acquire(struct gpuserve_device *device,
+                                      const struct gpuserve_op_chain *op);
+void gsv_chain_release(struct gpuserve_device *device);
 
 cudaError_t gsv_chain_launch(gsv_chain_kernel_fn kernel, const struct gpuserve_op_chain *op,
                              bool aligned, cudaStream_t stream);

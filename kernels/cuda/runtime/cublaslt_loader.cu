@@ -40,9 +40,9 @@ static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
 
 #else
 
-#define TEXT_OF(x) #x
-#define VALUE_TEXT(x) TEXT_OF(x)
-#define LIBRARY_NAME "libcublasLt.so." VALUE_TEXT(CUBLAS_VER_MAJOR)
+#define STRINGIFY_TOKEN(x) #x
+#define STRINGIFY(x) STRINGIFY_TOKEN(x)
+#define LIBRARY_NAME "libcublasLt.so." STRINGIFY(CUBLAS_VER_MAJOR)
 
 template <typename F> static bool load(void *library, const char *name, F *function)
 {

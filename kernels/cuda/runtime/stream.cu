@@ -191,7 +191,7 @@ void gsv_cuda_stream_destroy(struct gpuserve_stream **stream)
 /* ------------------------------------------------------------------------------------ one batch */
 
 /* Returns the error of the batch and resets the stream for the next one. */
-static gpuserve_status give_up(struct gpuserve_stream *stream, gpuserve_error *error)
+static gpuserve_status abandon(struct gpuserve_stream *stream, gpuserve_error *error)
 {
     const gpuserve_status status = static_cast<gpuserve_status>(stream->failure.status);
 
@@ -227,7 +227,7 @@ gpuserve_status gsv_cuda_stream_finish(struct gpuserve_stream *stream, gpuserve_
     if (status == GPUSERVE_OK)
         status = watch(stream);
     if (status != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     stream->phase = GSV_PHASE_IDLE;
     return GPUSERVE_OK;
 }
@@ -305,7 +305,7 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
     }
     if (status == GPUSERVE_OK)
         status = start(stream, graph, replayed);
-    return status == GPUSERVE_OK ? GPUSERVE_OK : give_up(stream, error);
+    return status == GPUSERVE_OK ? GPUSERVE_OK : abandon(stream, error);
 }
 
 /* Instantiates the captured graph and launches it. */
@@ -337,15 +337,15 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
     gpuserve_status status = take_up(stream);
 
     if (status != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     if (size > stream->output_bytes) {
         gsv_fail(&stream->failure, GPUSERVE_E_INTERNAL,
                  "a batch's result has %zu bytes, the stream's capacity is %zu", size,
                  stream->output_bytes);
-        return give_up(stream, error);
+        return abandon(stream, error);
     }
     if (stream->phase == GSV_PHASE_RECORD && finish_recording(stream) != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     status = gsv_cuda_note(
         stream,
         cudaMemcpyAsync(stream->host_out, from, size, cudaMemcpyDeviceToHost, stream->queue),
@@ -354,7 +354,7 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
         status =
             gsv_cuda_note(stream, cudaEventRecord(stream->done, stream->queue), "cudaEventRecord");
     if (status != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     stream->to_host = to_host;
     stream->to_host_size = size;
     stream->phase = GSV_PHASE_ENDED;
@@ -364,11 +364,11 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
 gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error)
 {
     if (take_up(stream) != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     if (stream->phase != GSV_PHASE_ENDED)
-        return give_up(stream, NULL); /* nothing in flight, or a batch without batch_end */
+        return abandon(stream, NULL); /* nothing in flight, or a batch without batch_end */
     if (watch(stream) != GPUSERVE_OK)
-        return give_up(stream, error);
+        return abandon(stream, error);
     memcpy(stream->to_host, stream->host_out, stream->to_host_size);
     stream->phase = GSV_PHASE_IDLE;
     return GPUSERVE_OK;

@@ -59,7 +59,7 @@ struct gsv_graph *gsv_graphs_find(struct gsv_graphs *graphs, uint64_t program,
                                   const struct gsv_shape *shape);
 void gsv_graphs_clear(struct gsv_graphs *graphs);
 
-enum gsv_phase {
+enum gsv_stream_phase {
     GSV_PHASE_IDLE,
     GSV_PHASE_RUN,    /* operations are launched at once */
     GSV_PHASE_RECORD, /* operations are captured into a graph */
@@ -83,7 +83,7 @@ struct gpuserve_stream {
     void *workspace;   /* for cuBLASLt */
     void *int8_memory; /* INT8: memory of `int8` */
     struct gsv_int8_stage int8;
-    enum gsv_phase phase;
+    enum gsv_stream_phase phase;
     struct gsv_graph *recording;
     struct gsv_tiles tiles;
     void *to_host; /* the caller's buffer */

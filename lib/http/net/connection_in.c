@@ -151,7 +151,7 @@ static void make_space(struct gsv_client *client)
 void gsv_client_on_end(struct gsv_client *client)
 {
     client->net.eof = true;
-    gsv_client_give_up(client);
+    gsv_client_abandon(client);
     if (client->mhd.fd < 0 || client->linger_ns) {
         gsv_client_close(client);
         return;

@@ -51,7 +51,7 @@ void gsv_end_close(struct gsv_end *end)
     end->fd = -1;
 }
 
-void gsv_client_give_up(struct gsv_client *client)
+void gsv_client_abandon(struct gsv_client *client)
 {
     struct gpuserve_http *server = client->event_loop->server;
     struct gsv_load_queue *queue;
@@ -73,7 +73,7 @@ void gsv_client_close(struct gsv_client *client)
     if (client->ended)
         return;
     client->ended = true;
-    gsv_client_give_up(client);
+    gsv_client_abandon(client);
     if (client->tls && client->ready && client->out_end == 0)
         gsv_client_end_output(client);
     gsv_tls_session_free(client->tls);
@@ -141,7 +141,7 @@ static void on_net(struct gsv_client *client, uint32_t events)
     if (!client->ended && events & EPOLLIN)
         gsv_client_pump_in(client);
     if (!client->ended && events & (EPOLLRDHUP | EPOLLHUP) && !client->net.eof) {
-        gsv_client_give_up(client);          /* bytes before the end may be unread */
+        gsv_client_abandon(client);          /* bytes before the end may be unread */
         if (!(client->net.events & EPOLLIN)) /* reading is paused and does not resume */
             gsv_client_on_end(client);
     }

@@ -18,7 +18,7 @@ void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t e
 void gsv_end_close(struct gsv_end *end);
 /* The client closed its side or the connection is broken. Cancels the work: the reply has no
  * reader. */
-void gsv_client_give_up(struct gsv_client *client);
+void gsv_client_abandon(struct gsv_client *client);
 /* Half-closes the socket to libmicrohttpd, which then closes after its last reply. Does nothing
  * while a request is unanswered, unless its body can no longer complete: libmicrohttpd might take
  * the end of input for a broken connection. */

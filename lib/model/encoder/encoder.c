@@ -374,7 +374,7 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
     return st;
 }
 
-gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
+gpuserve_status gsv_abandon_batch(const struct gpuserve_backend *backend,
                                   struct gpuserve_stream *stream, gpuserve_status refused,
                                   gpuserve_error *error)
 {

@@ -89,7 +89,7 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
 
 /* End a batch after an operation failed with `refused`: waits for the stream, which may then be
  * used again. Returns the status and sets the error, with the backend's details if it has any. */
-gpuserve_status gsv_give_up_batch(const struct gpuserve_backend *backend,
+gpuserve_status gsv_abandon_batch(const struct gpuserve_backend *backend,
                                   struct gpuserve_stream *stream, gpuserve_status refused,
                                   gpuserve_error *error);
 

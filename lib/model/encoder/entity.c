@@ -239,7 +239,7 @@ static gpuserve_status run_products(struct gsv_entity_exec *exec,
     for (size_t i = 0; i < n && !replayed && st == GPUSERVE_OK; i++)
         st = multiply(exec, &products[i], rows);
     if (st != GPUSERVE_OK)
-        return gsv_give_up_batch(net->backend, exec->stream, st, error);
+        return gsv_abandon_batch(net->backend, exec->stream, st, error);
     st = net->backend->batch_end(exec->stream, to, buffer_at(exec, last->out), bytes, error);
     return st == GPUSERVE_OK ? net->backend->stream_wait(exec->stream, error) : st;
 }

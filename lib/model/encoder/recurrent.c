@@ -35,7 +35,7 @@ static gpuserve_status embed(struct gsv_exec *work, const struct gpuserve_host_b
     if (!replayed)
         st = net->backend->embed(work->stream, &op);
     if (st != GPUSERVE_OK)
-        return gsv_give_up_batch(net->backend, work->stream, st, error);
+        return gsv_abandon_batch(net->backend, work->stream, st, error);
     st = net->backend->batch_end(work->stream, &first, work->at.context, sizeof(first), error);
     return st == GPUSERVE_OK ? net->backend->stream_wait(work->stream, error) : st;
 }

@@ -417,7 +417,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     if (!replayed) {
         st = issue(&rows, run);
         if (st != GPUSERVE_OK)
-            return gsv_give_up_batch(backend, work->stream, st, error);
+            return gsv_abandon_batch(backend, work->stream, st, error);
     }
     if (gsv_is_by_token(run->task))
         return finish_tokens(work, host, run, error);
@@ -454,7 +454,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     if (!replayed) {
         st = gsv_rows_embed(&rows, run->dimensions, run->normalize);
         if (st != GPUSERVE_OK)
-            return gsv_give_up_batch(net->backend, work->stream, st, error);
+            return gsv_abandon_batch(net->backend, work->stream, st, error);
     }
     locate(&rows, run);
     return finish_rows(&rows, host->n_sequences, run->dimensions, run->output, error);

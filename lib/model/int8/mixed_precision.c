@@ -35,7 +35,7 @@ struct probe {
 };
 
 /* The orders in which products are kept in higher precision. */
-enum order {
+enum product_order {
     CONTRACT_FIRST, /* GSV_STAGE_CONTRACT of all layers, then the other products by layer */
     LAYERS,         /* all products of the first layer, then of the second, ... */
     ATTENTION_FIRST,
@@ -60,7 +60,7 @@ struct mixer {
     double variance;     /* of the losses without kept products */
     float expected;      /* estimated lowest cosine of other texts */
     bool is_near_enough; /* result of the last measurement, of all probes or the worst */
-    enum order order;
+    enum product_order order;
     /* [n_products] by index in the order. For the first n_made products: the linear, INT8 or higher
      * precision, that the net does not use now. */
     struct gpuserve_linear **other;
@@ -225,7 +225,7 @@ static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error
                   : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / stages,
                                      step % stages);
     if (st != GPUSERVE_OK)
-        return gsv_give_up_batch(backend, probe->stream, st, error);
+        return gsv_abandon_batch(backend, probe->stream, st, error);
     st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
     return st == GPUSERVE_OK ? backend->stream_wait(probe->stream, error) : st;
 }
@@ -545,7 +545,7 @@ static gpuserve_status try_dtype(struct mixer *m, uint32_t dtype, struct reached
 
     m->kept_dtype = m->net->int8.kept_dtype = dtype;
     for (int order = 0; order < N_ORDERS && st == GPUSERVE_OK && !m->is_near_enough; order++) {
-        m->order = (enum order)order;
+        m->order = (enum product_order)order;
         st = try_order(m, error);
         if (st != GPUSERVE_OK || m->is_near_enough)
             break;

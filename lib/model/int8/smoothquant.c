@@ -256,7 +256,7 @@ static gpuserve_status run_stage(struct smoother *s, int32_t layer, int32_t stag
     st = layer < 0 ? gsv_encode_embed(s->net, s->stream, &batch, &s->at)
                    : gsv_encode_stage(s->net, s->stream, &batch, &s->at, layer, stage);
     if (st != GPUSERVE_OK)
-        return gsv_give_up_batch(backend, s->stream, st, error);
+        return gsv_abandon_batch(backend, s->stream, st, error);
     st = backend->batch_end(s->stream, &one, s->at.hidden, sizeof(one), error);
     return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
 }

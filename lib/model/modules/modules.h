@@ -8,11 +8,11 @@
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/model.h"
 
-enum gsv_step_kind { GSV_STEP_DENSE, GSV_STEP_LAYER_NORM, GSV_STEP_NORMALIZE };
+enum gsv_row_step_kind { GSV_STEP_DENSE, GSV_STEP_LAYER_NORM, GSV_STEP_NORMALIZE };
 
 /* A module on the token vectors before pooling, or on the pooled vectors. */
 struct gsv_module_step {
-    enum gsv_step_kind kind;
+    enum gsv_row_step_kind kind;
     bool by_token;
     int32_t route;               /* of a Router; -1: every text */
     char *folder;                /* of its weights; owned; NULL: it has none */

@@ -202,7 +202,7 @@ static uint64_t item_bytes(const struct gsv_net *net)
 }
 
 /* The facts index their own bitmap. */
-static bool has_valid_counts(const struct gsv_int8_facts *facts)
+static bool has_valid_numbers(const struct gsv_int8_facts *facts)
 {
     return facts->n_products >= 0 && facts->n_products <= GSV_MAX_PRODUCTS &&
            facts->n_layer_products >= 0 && facts->n_layer_products <= facts->n_products &&
@@ -228,7 +228,7 @@ static bool check_head(struct gsv_packed_file *packed, const struct packed_head 
         head->image_bytes < item_bytes(net) || head->image_at > file_bytes ||
         head->image_bytes != file_bytes - head->image_at)
         return refuse(packed, "its sizes are not those of the model");
-    if (!has_valid_counts(&head->int8))
+    if (!has_valid_numbers(&head->int8))
         return refuse(packed, "its facts of int8 are damaged");
     return true;
 }

@@ -166,12 +166,12 @@ GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context)
 
 /* Library version, ABI version and names of status codes. */
 
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
+#define STRINGIFY_TOKEN(x) #x
+#define STRINGIFY(x) STRINGIFY_TOKEN(x)
 
 GPUSERVE_API const char *gpuserve_version(void)
 {
-    return TEXT(GPUSERVE_VERSION_MAJOR) "." TEXT(GPUSERVE_VERSION_MINOR) "." TEXT(
+    return STRINGIFY(GPUSERVE_VERSION_MAJOR) "." STRINGIFY(GPUSERVE_VERSION_MINOR) "." STRINGIFY(
         GPUSERVE_VERSION_PATCH);
 }
 

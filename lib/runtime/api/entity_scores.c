@@ -137,11 +137,11 @@ static gpuserve_status score_pairs(const struct group *g, struct gsv_model *mode
     *logits = gsv_alloc_array(n_words * n_labels + 1, 3 * sizeof(float));
     if (!*logits)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for scores of %zu words", n_words);
-    st = gsv_entity_take(model, &exec, error);
+    st = gsv_entity_acquire(model, &exec, error);
     if (st == GPUSERVE_OK)
         st = gsv_entity_pairs(exec, g->starts + word * g->columns, (int32_t)n_words,
                               g->queries + label * g->columns, (int32_t)n_labels, *logits, error);
-    gsv_entity_give(model);
+    gsv_entity_release(model);
     return st;
 }
 
@@ -210,14 +210,14 @@ static gpuserve_status run_head(struct group *g, struct gsv_model *model, gpuser
 {
     const struct gsv_entity_texts texts = { g->words, g->cu_words, (int32_t)(g->end - g->first) };
     struct gsv_entity_exec *exec;
-    gpuserve_status st = gsv_entity_take(model, &exec, error);
+    gpuserve_status st = gsv_entity_acquire(model, &exec, error);
 
     if (st == GPUSERVE_OK)
         st = gsv_entity_words(exec, &texts, g->starts, g->ends, error);
     if (st == GPUSERVE_OK)
         st =
             gsv_entity_labels(exec, g->labels, (int32_t)g->n_labels, g->queries, g->offsets, error);
-    gsv_entity_give(model);
+    gsv_entity_release(model);
     free(g->words);
     free(g->labels);
     g->words = g->labels = NULL;

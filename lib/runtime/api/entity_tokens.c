@@ -362,10 +362,10 @@ gpuserve_status gsv_entity_tokenize(gpuserve_entity_query *query, struct gsv_mod
         return st;
     t.special = gsv_tokenizer_special_ids(model->plan.tokenizer, &t.n_before, &t.n_special);
     t.spans = gsv_alloc_array((size_t)model->plan.facts->entity.max_words, sizeof(*t.spans));
-    t.encoder = gsv_encoder_take(&model->encoders);
+    t.encoder = gsv_encoder_acquire(&model->encoders);
     st = t.spans && t.encoder ? add_texts(&t, error) : no_memory(error);
     if (t.encoder)
-        gsv_encoder_give(&model->encoders, t.encoder);
+        gsv_encoder_release(&model->encoders, t.encoder);
     free(t.spans);
     free(t.word_ids);
     free(t.prompt.ids);

@@ -78,7 +78,7 @@ gpuserve_status gsv_tokenize(const struct gsv_tokenizer *tokenizer, struct gsv_e
                              const struct gsv_tokenize_call *call,
                              const struct gsv_encode_options *how, gpuserve_error *error)
 {
-    struct gsv_encoder *encoder = gsv_encoder_take(encoders);
+    struct gsv_encoder *encoder = gsv_encoder_acquire(encoders);
     gpuserve_status st;
 
     if (!encoder)
@@ -87,7 +87,7 @@ gpuserve_status gsv_tokenize(const struct gsv_tokenizer *tokenizer, struct gsv_e
                               call->size, call->pair, call->pair_size, how, error);
     if (st == GPUSERVE_OK)
         st = hand_over(&encoder->encoding, call, error);
-    gsv_encoder_give(encoders, encoder);
+    gsv_encoder_release(encoders, encoder);
     return st;
 }
 

@@ -53,7 +53,7 @@ void gsv_histogram_add(struct gsv_histogram *histogram, const struct gsv_bounds 
 
 void gsv_metrics_request(struct gsv_metrics *metrics, const struct gsv_request_facts *facts)
 {
-    const enum gsv_family family =
+    const enum gsv_task_family family =
         facts->task == GPUSERVE_TASK_CLASSIFY || facts->task == GPUSERVE_TASK_TOKEN_LABELS
             ? GSV_FAMILY_CLASSIFY
             : GSV_FAMILY_EMBED;

@@ -39,7 +39,7 @@ struct gsv_histogram {
 enum gsv_time { GSV_TIME_TOTAL, GSV_TIME_TOKENIZE, GSV_TIME_QUEUE, GSV_TIME_COMPUTE, GSV_TIMES };
 
 /* Kind of request: a label of the series. */
-enum gsv_family { GSV_FAMILY_EMBED, GSV_FAMILY_CLASSIFY, GSV_FAMILIES };
+enum gsv_task_family { GSV_FAMILY_EMBED, GSV_FAMILY_CLASSIFY, GSV_FAMILIES };
 
 /* Bytes by purpose: one field for each of gpuserve_footprint. */
 struct gsv_memory {

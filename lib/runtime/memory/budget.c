@@ -316,7 +316,7 @@ static void link_reservation(struct gsv_budget *budget, struct gsv_memory_reserv
 {
     reservation->next = budget->reservations;
     budget->reservations = reservation;
-    reservation->is_taken = true;
+    reservation->is_reserved = true;
 }
 
 static void unlink_reservation(struct gsv_budget *budget,
@@ -327,7 +327,7 @@ static void unlink_reservation(struct gsv_budget *budget,
     while (*at != reservation)
         at = &(*at)->next;
     *at = reservation->next;
-    reservation->is_taken = false;
+    reservation->is_reserved = false;
 }
 
 gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *plan,
@@ -341,20 +341,20 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
                                              .n_devices = plan->n_replicas,
                                              .bytes = plan->total_bytes,
                                              .device_bytes = plan->device_bytes };
-    bool has_kept;
+    bool has_reserved;
     gpuserve_status st;
 
     look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
     wanted.lost = reservation->lost;
     wanted.bytes -= (uint64_t)__builtin_popcountll(wanted.lost) * wanted.device_bytes;
-    has_kept = reservation->is_taken;
-    if (has_kept)
+    has_reserved = reservation->is_reserved;
+    if (has_reserved)
         unlink_reservation(budget, reservation);
     st = wait_for_memory(context, plan, &wanted, until_ns, error);
     if (st == GPUSERVE_OK)
         *reservation = wanted;
-    if (st == GPUSERVE_OK || has_kept)
+    if (st == GPUSERVE_OK || has_reserved)
         link_reservation(budget, reservation);
     pthread_mutex_unlock(&budget->lock);
     return st;
@@ -367,7 +367,7 @@ void gsv_budget_release_device(gpuserve_context *context,
 
     pthread_mutex_lock(&budget->lock);
     reservation->lost |= UINT64_C(1) << which;
-    if (reservation->is_taken)
+    if (reservation->is_reserved)
         reservation->bytes -= reservation->device_bytes;
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
@@ -390,7 +390,7 @@ void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation
     struct gsv_budget *budget = &context->budget;
 
     pthread_mutex_lock(&budget->lock);
-    if (reservation->is_taken)
+    if (reservation->is_reserved)
         unlink_reservation(budget, reservation);
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);

@@ -27,7 +27,7 @@ struct gsv_memory_reservation {
     uint64_t lost;         /* bit i: device i is lost and holds nothing any more */
     uint64_t bytes;        /* total */
     uint64_t device_bytes; /* on each device */
-    bool is_taken;
+    bool is_reserved;
 };
 
 struct gsv_device_budget {

@@ -30,8 +30,8 @@ void gsv_entity_stop(struct gsv_model *model)
     gsv_entity_exec_free(&model->entity.exec);
 }
 
-gpuserve_status gsv_entity_take(struct gsv_model *model, struct gsv_entity_exec **exec,
-                                gpuserve_error *error)
+gpuserve_status gsv_entity_acquire(struct gsv_model *model, struct gsv_entity_exec **exec,
+                                   gpuserve_error *error)
 {
     struct gsv_entity_runner *runner = &model->entity;
     gpuserve_status st = GPUSERVE_OK;
@@ -47,7 +47,7 @@ gpuserve_status gsv_entity_take(struct gsv_model *model, struct gsv_entity_exec 
     return st;
 }
 
-void gsv_entity_give(struct gsv_model *model)
+void gsv_entity_release(struct gsv_model *model)
 {
     pthread_mutex_unlock(&model->entity.lock);
 }

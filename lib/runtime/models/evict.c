@@ -21,8 +21,8 @@ static bool may_go(gpuserve_model *handle, const struct gsv_device_choice *devic
         return false;
     pthread_mutex_lock(&handle->lock);
     if (handle->current && handle->is_suspended) {
-        may = !device &&
-              handle->current->reservation.is_taken; /* offloaded: its weights are in host memory */
+        may = !device && handle->current->reservation
+                             .is_reserved; /* offloaded: its weights are in host memory */
         *last_used_ns = handle->last_used_ns;
     } else if (handle->current) {
         reservation = &handle->current->reservation;

@@ -61,10 +61,11 @@ gpuserve_status gsv_model_warm(struct gsv_model *model, const gpuserve_model_opt
 /* Create the context, if the model has such a head; before its first request. */
 gpuserve_status gsv_entity_start(struct gsv_model *model, gpuserve_error *error);
 void gsv_entity_stop(struct gsv_model *model);
-/* Take the context, waiting for other threads; gsv_entity_give() must follow, also on failure. */
-gpuserve_status gsv_entity_take(struct gsv_model *model, struct gsv_entity_exec **exec,
-                                gpuserve_error *error);
-void gsv_entity_give(struct gsv_model *model);
+/* Take the context, waiting for other threads; gsv_entity_release() must follow, also on failure.
+ */
+gpuserve_status gsv_entity_acquire(struct gsv_model *model, struct gsv_entity_exec **exec,
+                                   gpuserve_error *error);
+void gsv_entity_release(struct gsv_model *model);
 
 /* Identifies a model's vector space by a hash. */
 

@@ -154,7 +154,7 @@ static void describe_model(const gpuserve_model *handle, struct gsv_json *json)
     gsv_json_add_string(json, "device", selector);
     gsv_json_add_string(json, "dtype", gsv_dtype_name(model->plan.dtype));
     gsv_json_add_number(json, "bytes",
-                        model->reservation.is_taken ? (int64_t)model->reservation.bytes : 0);
+                        model->reservation.is_reserved ? (int64_t)model->reservation.bytes : 0);
     gsv_json_add_number(json, "bytes_when_loaded", (int64_t)model->plan.total_bytes);
     gsv_json_add_bool(json, "idle", handle->is_suspended || gsv_handle_is_idle(handle));
     gsv_json_add_bool(json, "keep", handle->is_kept);

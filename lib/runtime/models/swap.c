@@ -15,13 +15,13 @@
 #define ALLOWABLE (GPUSERVE_CHANGE_DIM | GPUSERVE_CHANGE_LABELS)
 
 /* The options of a swap: the caller's, or those of the last load. */
-struct order {
+struct swap_request {
     struct gsv_load_options load_options;
     gpuserve_swap_options how;
     char *version; /* the new version, or NULL */
 };
 
-static gpuserve_status read_order(struct order *order, const gpuserve_model *handle,
+static gpuserve_status read_order(struct swap_request *order, const gpuserve_model *handle,
                                   const char *path, const gpuserve_model_options *given,
                                   const gpuserve_swap_options *how, gpuserve_error *error)
 {
@@ -45,7 +45,7 @@ static gpuserve_status read_order(struct order *order, const gpuserve_model *han
                                  &options, error);
 }
 
-static gpuserve_status check_changes(const struct order *order, uint32_t changes,
+static gpuserve_status check_changes(const struct swap_request *order, uint32_t changes,
                                      const struct gsv_model_info *old,
                                      const struct gsv_model *fresh, gpuserve_error *error)
 {
@@ -66,8 +66,8 @@ static gpuserve_status check_changes(const struct order *order, uint32_t changes
                     "open it as a second model, or allow the change in the swap options");
 }
 
-static gpuserve_status check_fingerprint(const struct order *order, const struct gsv_model *fresh,
-                                         gpuserve_error *error)
+static gpuserve_status check_fingerprint(const struct swap_request *order,
+                                         const struct gsv_model *fresh, gpuserve_error *error)
 {
     const char *wanted = order->how.fingerprint;
 
@@ -78,7 +78,7 @@ static gpuserve_status check_fingerprint(const struct order *order, const struct
 }
 
 /* Creates a new model and its info, ready to serve. */
-static gpuserve_status prepare(gpuserve_model *handle, const struct order *order,
+static gpuserve_status prepare(gpuserve_model *handle, const struct swap_request *order,
                                struct gsv_model **fresh, struct gsv_model_info **info,
                                gpuserve_error *error)
 {
@@ -110,7 +110,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
                             const gpuserve_model_options *options, const gpuserve_swap_options *how,
                             gpuserve_error *error)
 {
-    struct order order = { 0 };
+    struct swap_request order = { 0 };
     struct gsv_model *fresh = NULL, *old;
     struct gsv_model_info *info = NULL;
     uint32_t changed;

@@ -95,7 +95,7 @@ static void add_sizes(struct gsv_buffer *page, const struct gsv_metrics *m)
                        &batch_texts, 1);
 }
 
-static void add_counts(struct gsv_buffer *page, const struct gsv_metrics *m)
+static void add_counters(struct gsv_buffer *page, const struct gsv_metrics *m)
 {
     const struct gsv_page_row rows[] = {
         { "gpuserve_queue_requests", "gauge", "Requests not yet completed.",
@@ -299,7 +299,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
     if (st != GPUSERVE_OK)
         return st;
     add_requests(&page, &context->metrics);
-    add_counts(&page, &context->metrics);
+    add_counters(&page, &context->metrics);
     add_times(&page, &context->metrics);
     add_sizes(&page, &context->metrics);
     add_memory(&page, context);

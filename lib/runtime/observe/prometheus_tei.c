@@ -55,8 +55,8 @@ static void add_failures(struct gsv_buffer *page, const struct gsv_metrics *metr
 }
 
 /* Writes te_PREFIX_count and te_PREFIX_success. */
-static void add_counts(struct gsv_buffer *page, const char *prefix, const char *what,
-                       uint64_t count, uint64_t success)
+static void add_counters(struct gsv_buffer *page, const char *prefix, const char *what,
+                         uint64_t count, uint64_t success)
 {
     char name[64], help[64];
 
@@ -99,17 +99,17 @@ static void add_requests(struct gsv_buffer *page, const struct gsv_metrics *metr
 
     for (int status = 0; status < GSV_STATUS_COUNT; status++)
         count += count_status(metrics, status);
-    add_counts(page, "request", "Requests", count, count_status(metrics, GPUSERVE_OK));
+    add_counters(page, "request", "Requests", count, count_status(metrics, GPUSERVE_OK));
     add_durations(page, "request", metrics->times[GSV_FAMILY_EMBED][1],
                   metrics->times[GSV_FAMILY_CLASSIFY][1]);
 }
 
 static void add_texts(struct gsv_buffer *page, const struct gsv_metrics *metrics,
-                      enum gsv_family family, const char *prefix)
+                      enum gsv_task_family family, const char *prefix)
 {
     const uint64_t success = atomic_load(&metrics->texts[family][1]);
 
-    add_counts(page, prefix, "Texts", success + atomic_load(&metrics->texts[family][0]), success);
+    add_counters(page, prefix, "Texts", success + atomic_load(&metrics->texts[family][0]), success);
     add_durations(page, prefix, metrics->times[family][1], metrics->more_texts[family]);
 }
 

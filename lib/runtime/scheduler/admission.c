@@ -163,14 +163,14 @@ static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
     const uint64_t holds = held(batcher, bound), needs = amount(reservation, bound);
-    char kept[64] = "";
+    char reserved[64] = "";
 
     if (ahead > 0)
-        snprintf(kept, sizeof(kept), ", %" PRIu64 " are kept for waiting clients", ahead);
+        snprintf(reserved, sizeof(reserved), ", %" PRIu64 " are kept for waiting clients", ahead);
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
              " for this priority class)%s, this request needs %" PRIu64,
-             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, kept, needs);
+             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, reserved, needs);
     gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
     return gsv_retry_after(
         error, GPUSERVE_E_BUSY,

@@ -249,7 +249,7 @@ static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
     batch->longest = n_tokens > batch->longest ? n_tokens : batch->longest;
     batcher->classes[request->job.priority].served +=
         (uint64_t)n_tokens * costs[request->job.priority];
-    leave_class(batcher, request, chunk, batch->taken_ns);
+    leave_class(batcher, request, chunk, batch->formed_ns);
 }
 
 /* One turn: take items of a request up to `turn_tokens`; the first may exceed them. True if any was
@@ -267,7 +267,7 @@ static bool serve_turn(struct gsv_batcher *batcher, struct gsv_batch *batch,
         if (!chunk)
             break;
         if (coalesce(batcher, request, chunk, chunk->next)) {
-            leave_class(batcher, request, chunk, batch->taken_ns);
+            leave_class(batcher, request, chunk, batch->formed_ns);
             continue;
         }
         n_tokens = (int32_t)request->items[chunk->next].n_tokens;
@@ -300,7 +300,7 @@ static bool serve_round(struct gsv_batcher *batcher, struct gsv_batch *batch, st
         gpuserve_request *request = gsv_of_ready(link);
 
         link = link->after;
-        if (gsv_is_expired(request, batch->taken_ns)) {
+        if (gsv_is_expired(request, batch->formed_ns)) {
             gsv_expire(batcher, request);
             continue;
         }
@@ -338,8 +338,8 @@ static void lower_small_lead(struct gsv_batcher *batcher, int32_t tokens)
     batcher->small_lead -= tokens < batcher->small_lead ? tokens : batcher->small_lead;
 }
 
-static void take_all(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
-                     int32_t budget, int *visits)
+static void fill_from(struct gsv_batcher *batcher, struct gsv_batch *batch, struct gsv_link *list,
+                      int32_t budget, int *visits)
 {
     while (batch->n_tokens<budget && * visits> 0 &&
            serve_round(batcher, batch, list, budget, visits))
@@ -352,11 +352,11 @@ static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
 {
     int32_t begin;
 
-    take_all(batcher, batch, &class->small, small_budget(batcher, class, budget), visits);
+    fill_from(batcher, batch, &class->small, small_budget(batcher, class, budget), visits);
     begin = batch->n_tokens;
-    take_all(batcher, batch, &class->ready, budget, visits);
+    fill_from(batcher, batch, &class->ready, budget, visits);
     lower_small_lead(batcher, batch->n_tokens - begin);
-    take_all(batcher, batch, &class->small, budget, visits);
+    fill_from(batcher, batch, &class->small, budget, visits);
 }
 
 /* Try to get the cores of all workers for the next batch; true if it may run wide. */
@@ -427,7 +427,7 @@ static void form_small_batch(struct gsv_batcher *batcher, struct gsv_batch *batc
     struct gsv_priority_class *class;
 
     while (batch->n_tokens < SHORT_SMALL_TOKENS && (class = begin_class(batcher, is_done)))
-        take_all(batcher, batch, &class->small, SHORT_SMALL_TOKENS, visits);
+        fill_from(batcher, batch, &class->small, SHORT_SMALL_TOKENS, visits);
     batcher->small_lead += batch->n_tokens;
 }
 
@@ -449,7 +449,7 @@ void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 
     batch->n_parts = batch->n_coalesced = batch->n_tokens = batch->longest = 0;
     batch->is_inline = batch->is_retry = false;
-    batch->taken_ns = gsv_now_ns();
+    batch->formed_ns = gsv_now_ns();
     batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;
     if (!batch->is_wide && is_small_alone(batcher))
         form_small_batch(batcher, batch, &visits);

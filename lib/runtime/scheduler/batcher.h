@@ -76,7 +76,7 @@ struct gsv_batch {
     bool is_wide;
     bool is_inline; /* run by a calling thread */
     bool is_retry;
-    uint64_t taken_ns;
+    uint64_t formed_ns;
     struct gsv_batch_key key;
 };
 

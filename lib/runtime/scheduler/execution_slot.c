@@ -78,8 +78,8 @@ static void unpack_output(const struct gsv_slot *slot, uint32_t task)
     }
 }
 
-static void keep(const struct gsv_slot *slot, const struct gsv_part *part, const float *block,
-                 size_t n)
+static void cache_row(const struct gsv_slot *slot, const struct gsv_part *part, const float *block,
+                      size_t n)
 {
     const struct gsv_item *item = &part->request->items[part->item];
     const struct gsv_cache_key key = { .tokens = gsv_tokens_of(part->chunk, item),
@@ -106,7 +106,7 @@ static void finish_items(const struct gsv_slot *slot)
 
         item->status = gsv_all_finite(block, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
         gsv_metrics_item(metrics, item->n_tokens, item->truncated);
-        keep(slot, part, block, n);
+        cache_row(slot, part, block, n);
     }
     for (int32_t i = 0; i < batch->n_coalesced; i++) {
         const struct gsv_part *to = &batch->coalesced[i], *from = &batch->parts[to->number];

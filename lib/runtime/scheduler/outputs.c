@@ -82,13 +82,13 @@ void gsv_outputs_size(struct gsv_outputs *outputs, const struct gsv_spec_facts *
         *(gsv_is_by_token(task) ? &outputs->token_floats : &outputs->text_floats) +=
             (size_t)outputs->columns[task];
     }
-    outputs->kept = dimensions ? (int32_t)dimensions : outputs->columns[GPUSERVE_TASK_EMBED];
+    outputs->written = dimensions ? (int32_t)dimensions : outputs->columns[GPUSERVE_TASK_EMBED];
 }
 
 /* Columns of a row in the caller's memory. */
 static size_t written_columns(const struct gsv_outputs *outputs, uint32_t task)
 {
-    return (size_t)(task == GPUSERVE_TASK_EMBED ? outputs->kept : outputs->columns[task]);
+    return (size_t)(task == GPUSERVE_TASK_EMBED ? outputs->written : outputs->columns[task]);
 }
 
 static size_t stride_of(const struct gsv_outputs *outputs, uint32_t task)
@@ -163,15 +163,15 @@ void gsv_output_write(const struct gsv_outputs *outputs, uint32_t task, const fl
                       size_t n_tokens, size_t row)
 {
     const size_t columns = (size_t)outputs->columns[task];
-    const size_t kept = written_columns(outputs, task), stride = stride_of(outputs, task);
+    const size_t written = written_columns(outputs, task), stride = stride_of(outputs, task);
     const size_t n_rows = gsv_is_by_token(task) ? n_tokens : 1;
     const float *from = block + gsv_output_offset(outputs, task, n_tokens);
     float *to = outputs->at[task].rows + row * stride;
 
-    if (kept == columns && stride == columns) {
+    if (written == columns && stride == columns) {
         memcpy(to, from, n_rows * columns * sizeof(float));
         return;
     }
     for (size_t i = 0; i < n_rows; i++)
-        memcpy(to + i * stride, from + i * columns, kept * sizeof(float));
+        memcpy(to + i * stride, from + i * columns, written * sizeof(float));
 }

@@ -22,7 +22,7 @@ struct gsv_outputs {
     uint32_t tasks;                /* GSV_TASK_BIT() of each */
     gpuserve_output at[GSV_TASKS]; /* by task; the memory is the caller's */
     int32_t columns[GSV_TASKS];    /* of a computed row; 0 outside the set */
-    int32_t kept; /* EMBED: leading columns that are written, at most columns[EMBED] */
+    int32_t written; /* EMBED: leading columns that are written, at most columns[EMBED] */
     size_t text_floats, token_floats; /* of a block: for the text, and for each of its tokens */
 };
 
@@ -38,7 +38,7 @@ const char *gsv_task_name(uint32_t task);
 gpuserve_status gsv_outputs_read(struct gsv_outputs *outputs, const gpuserve_job *job,
                                  gpuserve_error *error);
 
-/* Set columns, kept and the floats of a block. `run` has the fields of gsv_run that sizes depend
+/* Set columns, written and the floats of a block. `run` has the fields of gsv_run that sizes depend
  * on; `dimensions` is that of the job. */
 void gsv_outputs_size(struct gsv_outputs *outputs, const struct gsv_spec_facts *facts,
                       const struct gsv_run *run, uint32_t dimensions);

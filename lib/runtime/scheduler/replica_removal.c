@@ -58,7 +58,7 @@ struct gsv_batch *gsv_begin_retry(struct gsv_batcher *batcher, int32_t group)
     batch->replica = own.replica;
     batch->group = own.group;
     batch->is_retry = true;
-    batch->taken_ns = gsv_now_ns();
+    batch->formed_ns = gsv_now_ns();
     left->parts = own.parts;
     left->coalesced = own.coalesced;
     batcher->replica_states[batch->replica].n_running++;

@@ -402,7 +402,7 @@ static uint64_t computed_tokens(const gpuserve_request *request)
 
 static void count(const gpuserve_request *request, gpuserve_status status, uint64_t now)
 {
-    const uint64_t taken = request->first_run_ns ? request->first_run_ns : now;
+    const uint64_t begin_ns = request->first_run_ns ? request->first_run_ns : now;
     struct gsv_request_facts facts = { .task = request->job.task,
                                        .n_items = request->job.n_items,
                                        .status = status,
@@ -410,8 +410,8 @@ static void count(const gpuserve_request *request, gpuserve_status status, uint6
 
     facts.ns[GSV_TIME_TOTAL] = now - request->submitted_ns;
     facts.ns[GSV_TIME_TOKENIZE] = atomic_load(&request->tokenize_ns);
-    facts.ns[GSV_TIME_QUEUE] = taken - request->enqueued_ns;
-    facts.ns[GSV_TIME_COMPUTE] = now - taken;
+    facts.ns[GSV_TIME_QUEUE] = begin_ns - request->enqueued_ns;
+    facts.ns[GSV_TIME_COMPUTE] = now - begin_ns;
     gsv_metrics_request(&request->context->metrics, &facts);
 }
 

@@ -327,7 +327,7 @@ void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64
         const struct gsv_part *part = part_at(batch, i);
 
         part->request->n_in_flight--;
-        part->request->last_run_ns = batch->taken_ns + nanoseconds;
+        part->request->last_run_ns = batch->formed_ns + nanoseconds;
         part->request->replicas |= UINT64_C(1) << batch->replica;
         if (--part->chunk->n_left == 0)
             gsv_chunk_reset(part->chunk);
@@ -344,7 +344,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
 {
     gpuserve_request *over = NULL;
 
-    leave_core(batcher, batch->taken_ns, batch->is_wide);
+    leave_core(batcher, batch->formed_ns, batch->is_wide);
     pthread_mutex_lock(&batcher->lock);
     end_batch(batcher, batch);
     if (!gsv_leave_for_retry(batcher, batch, status)) {

@@ -1,8 +1,8 @@
 /*
  * tokenize_chunk.c - tokenizes the items of a request and looks their rows up in the cache.
  *
- * The pool of encoders has one lock. An encoder belongs to one thread from gsv_encoder_take() to
- * gsv_encoder_give().
+ * The pool of encoders has one lock. An encoder belongs to one thread from gsv_encoder_acquire() to
+ * gsv_encoder_release().
  */
 #include "lib/runtime/scheduler/tokenize_chunk.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define MAX_IDLE 64              /* maximum encoders in the pool */
-#define MAX_KEPT_BYTES (1 << 20) /* maximum buffer of joined text that an idle encoder keeps */
+#define MAX_IDLE_BYTES (1 << 20) /* maximum buffer of joined text that an idle encoder keeps */
 
 /* ---------------------------------------------------------------------------------- encoders */
 
@@ -45,7 +45,7 @@ void gsv_encoders_reset(struct gsv_encoders *encoders)
     pthread_mutex_destroy(&encoders->lock);
 }
 
-struct gsv_encoder *gsv_encoder_take(struct gsv_encoders *encoders)
+struct gsv_encoder *gsv_encoder_acquire(struct gsv_encoders *encoders)
 {
     struct gsv_encoder *encoder;
 
@@ -59,24 +59,24 @@ struct gsv_encoder *gsv_encoder_take(struct gsv_encoders *encoders)
     return encoder ? encoder : gsv_alloc_array(1, sizeof(*encoder));
 }
 
-void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder)
+void gsv_encoder_release(struct gsv_encoders *encoders, struct gsv_encoder *encoder)
 {
-    bool keep;
+    bool becomes_idle;
 
-    if (encoder->capacity > MAX_KEPT_BYTES) {
+    if (encoder->capacity > MAX_IDLE_BYTES) {
         free(encoder->text);
         encoder->text = NULL;
         encoder->capacity = 0;
     }
     pthread_mutex_lock(&encoders->lock);
-    keep = encoders->n_idle < MAX_IDLE;
-    if (keep) {
+    becomes_idle = encoders->n_idle < MAX_IDLE;
+    if (becomes_idle) {
         encoder->next = encoders->idle;
         encoders->idle = encoder;
         encoders->n_idle++;
     }
     pthread_mutex_unlock(&encoders->lock);
-    if (!keep)
+    if (!becomes_idle)
         encoder_free(encoder);
 }
 
@@ -204,7 +204,7 @@ gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, i
                                   gpuserve_error *error)
 {
     const struct gsv_encode_options options = { .max_tokens = (size_t)model->plan.max_tokens };
-    struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
+    struct gsv_encoder *encoder = gsv_encoder_acquire(&model->encoders);
     gpuserve_status st;
 
     if (!encoder)
@@ -213,7 +213,7 @@ gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, i
                               NULL, 0, &options, error);
     if (st == GPUSERVE_OK)
         *n = encoder->encoding.n > 0 ? (int32_t)encoder->encoding.n - 1 : 0;
-    gsv_encoder_give(&model->encoders, encoder);
+    gsv_encoder_release(&model->encoders, encoder);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the prompt");
 }
 
@@ -221,7 +221,7 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
                                  struct gsv_chunk *chunk, gpuserve_error *error)
 {
     const uint64_t begin = gsv_now_ns();
-    struct gsv_encoder *encoder = gsv_encoder_take(&model->encoders);
+    struct gsv_encoder *encoder = gsv_encoder_acquire(&model->encoders);
     gpuserve_status st;
     uint64_t spent;
 
@@ -231,7 +231,7 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
     gsv_nvtx_push(&model->context->nvtx, "gpuserve tokenize");
     st = encode_items(model, request, chunk, encoder, error);
     gsv_nvtx_pop(&model->context->nvtx);
-    gsv_encoder_give(&model->encoders, encoder);
+    gsv_encoder_release(&model->encoders, encoder);
     if (st != GPUSERVE_OK)
         gsv_chunk_reset(chunk);
     spent = gsv_now_ns() - begin;

@@ -26,8 +26,8 @@ void gsv_encoders_init(struct gsv_encoders *encoders);
 void gsv_encoders_reset(struct gsv_encoders *encoders);
 
 /* NULL when out of memory. */
-struct gsv_encoder *gsv_encoder_take(struct gsv_encoders *encoders);
-void gsv_encoder_give(struct gsv_encoders *encoders, struct gsv_encoder *encoder);
+struct gsv_encoder *gsv_encoder_acquire(struct gsv_encoders *encoders);
+void gsv_encoder_release(struct gsv_encoders *encoders, struct gsv_encoder *encoder);
 
 /* Tokenize a chunk's items. Sets `ids`, `type_ids` and `n_tokens` of the chunk and the fields of
  * its items on success. Any thread; the calling thread owns the chunk meanwhile. */

@@ -17,7 +17,7 @@ enum {
     MAX_SLOTS = 1 << 28,
     FIRST_SLOT = 256, /* keeps base = slot - byte positive */
     MANY_TRIES = 32,
-    MAX_TEXT = 1 << 30,
+    MAX_TEXT_BYTES = 1 << 30,
     FEW_KEYS = 32, /* insertion sort is faster */
 };
 
@@ -49,8 +49,8 @@ struct growing {
 
 static bool append_text(struct gsv_trie_builder *b, const char *text, size_t size)
 {
-    if (size > MAX_TEXT - b->text_size ||
-        !gsv_grow((void **)&b->text, &b->text_capacity, b->text_size + size, 1, MAX_TEXT))
+    if (size > MAX_TEXT_BYTES - b->text_size ||
+        !gsv_grow((void **)&b->text, &b->text_capacity, b->text_size + size, 1, MAX_TEXT_BYTES))
         return false;
     if (size > 0)
         memcpy(b->text + b->text_size, text, size);
@@ -64,7 +64,7 @@ bool gsv_trie_add(struct gsv_trie_builder *b, int head, const char *key, size_t 
     const size_t at = b->text_size;
 
     if (!gsv_grow((void **)&b->keys, &b->keys_capacity, b->n_keys + 1, sizeof(*b->keys),
-                  MAX_TEXT) ||
+                  MAX_TEXT_BYTES) ||
         (head >= 0 && !append_text(b, &first, 1)) || !append_text(b, key, size))
         return false;
     b->keys[b->n_keys++] =

@@ -12,7 +12,7 @@ from common import ROOT
 NAME = "all-MiniLM-L6-v2"
 KSERVE = "/v2/models/%s/infer" % NAME
 LONG = "long " * 1000  # more tokens than the model takes
-MOST = 2048  # --max-client-batch-size
+MAX_ROWS = 2048  # --max-client-batch-size
 
 # What a field of each kind must not be. None is as if it were not there.
 FLAG = [1, 0, "true", [], {}]
@@ -22,14 +22,14 @@ CHOICE = [*TEXT, "neither"]
 FORMAT = [*TEXT, "hex"]
 MODEL = [*TEXT, "other", "", "../" + NAME, NAME + "/..", NAME + "\n"]
 PROMPT = [*TEXT, "query", ""]
-TEXTS = [None, 7, 1.5, True, {}, "", [], [""], ["a", ""], ["a", 7], [7.5], ["a", None], [["a"]], ["a"] * (MOST + 1)]
+TEXTS = [None, 7, 1.5, True, {}, "", [], [""], ["a", ""], ["a", 7], [7.5], ["a", None], [["a"]], ["a"] * (MAX_ROWS + 1)]
 ONLY_TEXTS = [*TEXTS, [7], [[7]]]
 OR_IDS = [*TEXTS, [-1], [1 << 40], [30522], [[]], [[7], []], [[7], "b", 7], [[7, "a"]], [7, "a"]]
-LIST = [None, 7, True, {}, "a", [], [7], [None], [["a"]], ["a"] * (MOST + 1)]
+LIST = [None, 7, True, {}, "a", [], [7], [None], [["a"]], ["a"] * (MAX_ROWS + 1)]
 QUERY = [None, 7, True, [], ["a"], {}, ""]
 IDS = [None, 7, True, "a", {}, [], ["a"], [1.5], [-1], [30522], [[]], [["a"]], [[7], 7]]
 PAIRS = [None, 7, True, {}, "", [], [7], [""], ["a", "b", "c"], [["a", "b", "c"]], [["a"], [7, "b"]], [["a", 7]], [[]],
-         [["a"]] * (MOST + 1)]
+         [["a"]] * (MAX_ROWS + 1)]
 PROMPT_TEXT = [None, 7, True, [], ["a"], {}]
 
 OPTIONS = [7, True, "a", [], *({"num_ctx": wrong} for wrong in [*COUNT, 2, 257])]
@@ -86,14 +86,14 @@ ROWS = [
       for path in ("/v1/embed", "/v2/embed")),
     # Ollama: an empty text is one there
     ("/api/embed", "kserve", by("input"),
-     {"input": [None, 7, True, {}, [], ["a", 7], [7], [["a"]], ["a"] * (MOST + 1)], "model": MODEL,
+     {"input": [None, 7, True, {}, [], ["a", 7], [7], [["a"]], ["a"] * (MAX_ROWS + 1)], "model": MODEL,
       "truncate": FLAG, "dimensions": [*COUNT[1:], 385], "options": OPTIONS}),
     ("/api/embeddings", "kserve", by("prompt"), {"prompt": PROMPT_TEXT, "model": MODEL, "options": OPTIONS}),
     # TensorFlow Serving
     ("/v1/models/%s:predict" % NAME, "kserve", by("instances"),
-     {"instances": [*LIST[:8], [{"a": "b", "c": "d"}], [{}], [{"a": 7}], ["a"] * (MOST + 1)]}),
+     {"instances": [*LIST[:8], [{"a": "b", "c": "d"}], [{}], [{"a": 7}], ["a"] * (MAX_ROWS + 1)]}),
     ("/v1/models/%s:classify" % NAME, "kserve", by("examples"),
-     {"examples": [*LIST[:8], [{"a": "b", "c": "d"}], [{}], [{"a": 7}], ["a"] * (MOST + 1)]}),
+     {"examples": [*LIST[:8], [{"a": "b", "c": "d"}], [{}], [{"a": 7}], ["a"] * (MAX_ROWS + 1)]}),
     # KServe: test_refused.py and test_kserve.py have its tensors
     (KSERVE, "kserve", {"inputs": [{"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}]},
      {"inputs": [None, 7, "a", {}, [], [7], [{}]], "id": TEXT, "outputs": [7, "a", {}, [7], [{}]],
