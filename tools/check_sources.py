@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check what a formatter does not: sizes, unfinished work, leftovers, names of files that are gone.
 
-Prints each finding as file:line and then "N passed, N failed", counted in files.
+A subject is one file, and a folder is read at a glance: few files are short, and no folder has many. Prints each finding
+as file:line and then "N passed, N failed", counted in files.
 """
 import re
 import subprocess
@@ -13,6 +14,12 @@ MAX_LINES = 800
 # Of the product's C, C++ and CUDA.
 MAX_PRODUCT_LINES = 600
 PRODUCT = ("cli/", "include/", "kernels/", "lib/")
+# Of files with fewer than SHORT_LINES lines in SUBJECTS. A short file joins the file of its subject.
+MAX_SHORT_FILES = 89
+SHORT_LINES = 60
+SUBJECTS = ("cli/", "kernels/", "lib/")
+MAX_FOLDER_FILES = 30 # sources and headers of one folder, without its subfolders
+SOURCES = (".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh")
 CODE = (".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh")
 TEXT = (*CODE, ".md", ".build", ".txt", ".yml", ".yaml", ".toml")
 # Large because they are tables written by a tool, or the one header of the API.
@@ -43,6 +50,26 @@ def gone(line, files):
 
 def line_limit(name):
     return MAX_PRODUCT_LINES if name.startswith(PRODUCT) else MAX_LINES
+
+
+def is_generated(name):
+    return "/generated/" in name
+
+
+def layout_findings(files):
+    """Sentences about folders with too many files, and about too many short files."""
+    sources = [name for name in files if name.endswith(SOURCES) and name.startswith(PRODUCT) and not is_generated(name)]
+    folders = {}
+    for name in sources:
+        folders.setdefault(str(Path(name).parent), []).append(name)
+    found = [f"{folder}: {len(names)} sources and headers, at most {MAX_FOLDER_FILES}: give a subject a folder of its own"
+             for folder, names in sorted(folders.items()) if len(names) > MAX_FOLDER_FILES]
+    lines = {name: (ROOT / name).read_text("utf-8").count("\n") for name in sources if name.startswith(SUBJECTS)}
+    short = sorted((n, name) for name, n in lines.items() if n < SHORT_LINES)
+    if len(short) > MAX_SHORT_FILES:
+        found.append(f"{len(short)} sources and headers have fewer than {SHORT_LINES} lines, at most {MAX_SHORT_FILES}: merge files of "
+                     "one subject, the shortest are " + ", ".join(name for _, name in short[:5]))
+    return found
 
 
 def findings(name, files):
@@ -76,6 +103,9 @@ def main():
         failed += bool(found)
         if found:
             print("\n".join(found))
+    layout = layout_findings(sorted(files - {""}))
+    print("\n".join(layout), end="\n" if layout else "")
+    failed += len(layout)
     print(f"{len(names) - failed} passed, {failed} failed")
     return 1 if failed or not names else 0
 

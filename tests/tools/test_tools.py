@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "models")]
 
 import check_docs                                                               # noqa: E402
 import check_includes                                                           # noqa: E402
+import check_names                                                              # noqa: E402
 import check_sources                                                            # noqa: E402
 import count_tests                                                              # noqa: E402
 import fetch                                                                    # noqa: E402
@@ -176,6 +177,60 @@ def test_names_of_files_that_are_gone_are_found():
     assert check_sources.gone(" * see lib/base/gone.c and lib/base/x.c", files) == "lib/base/gone.c"
     assert check_sources.gone('"$python" tools/z.py --x', files) == "tools/z.py"
     assert check_sources.gone("[results](benchmarks/results/y.json), base/x.c", files) is None
+
+
+@contextlib.contextmanager
+def tree(checker, **files):
+    """A folder of files in place of the checkout, for one of the checks."""
+    root = checker.ROOT
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, name.replace("__", "/").replace("_dot_", "."))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        checker.ROOT = Path(folder)
+        try:
+            yield sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.*"))
+        finally:
+            checker.ROOT = root
+
+
+def test_folder_with_too_many_sources_is_found():
+    text = "int x;\n" * check_sources.SHORT_LINES
+    many = {f"lib__a__f{i}_dot_c": text for i in range(check_sources.MAX_FOLDER_FILES)}
+    with tree(check_sources, **many, lib__a__b__f_dot_c=text, lib__a__generated__t_dot_h=text) as files:
+        assert check_sources.layout_findings(files) == []
+    with tree(check_sources, **many, lib__a__one_more_dot_h=text) as files:
+        found = check_sources.layout_findings(files)
+    assert len(found) == 1 and found[0].startswith("lib/a: 31 "), found
+
+
+def test_too_many_short_files_are_found():
+    short = {f"lib__f{i}__x_dot_c": "int x;\n" for i in range(check_sources.MAX_SHORT_FILES)}
+    with tree(check_sources, **short, lib__g__x_dot_c="int x;\n" * check_sources.SHORT_LINES) as files:
+        assert check_sources.layout_findings(files) == []
+    with tree(check_sources, **short, cli__x_dot_h="int x;\n") as files:
+        found = check_sources.layout_findings(files)
+    assert len(found) == 1 and found[0].startswith(f"{check_sources.MAX_SHORT_FILES + 1} "), found
+
+
+def test_tag_of_two_definitions_is_found():
+    text = {"lib__a_dot_h": "enum gsv_x { A };\n", "lib__b_dot_h": "struct gsv_y {\n    struct gsv_x {\n        int a;\n    } x;\n};\n"}
+    with tree(check_names, **text) as files:
+        found = check_names.shared_tags(files)
+    assert found == ["tag gsv_x: defined in lib/a.h and lib/b.h"], found
+
+
+def test_word_of_the_table_is_found():
+    for name, path in (("gsv_encoder_give", "lib/runtime/scheduler/x.c"), ("OPTION_REAL", "cli/options/options.h"),
+                       ("take_all", "lib/runtime/scheduler/x.c"), ("has_kept", "lib/runtime/memory/budget.c"),
+                       ("max_counts", "lib/http/core/x.c"), ("suspend_all", "lib/http/core/x.c")):
+        assert check_names.word_of(name, path), name
+    for name, path in (("take_line", "lib/text/models/vocab.c"), ("MAX_TEXT_BYTES", "cli/io/input.c"),
+                       ("is_suspended", "lib/runtime/models/handle.h"), ("gsv_keep", "lib/http/protocol/exchange.h")):
+        assert not check_names.word_of(name, path), name
+    with tree(check_names, x_dot_py="MOST_ROUNDS = 2\nAT_LEAST_1 = {}\n"):
+        assert len(check_names.python_findings("x.py")) == 1
 
 
 def test_undocumented_function_is_found():
