@@ -65,9 +65,6 @@ struct gpuserve_http {
     size_t n_expected;
 };
 
-/* CLOCK_MONOTONIC in nanoseconds. */
-uint64_t gsv_http_now(void);
-
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 

@@ -1,6 +1,7 @@
 /*
  * results.c - appends results and finds the finished lines after a restart.
  */
+#include "lib/base/clock.h"
 #include "lib/http/batch/batch.h"
 
 #include "lib/base/alloc.h"
@@ -201,7 +202,7 @@ gpuserve_status gsv_batch_results_add(struct gsv_batch_results *results,
 gpuserve_status gsv_batch_results_flush(struct gsv_batch_results *results, uint64_t after_ns,
                                         gpuserve_error *error)
 {
-    const uint64_t now = gsv_http_now();
+    const uint64_t now = gsv_now_ns();
 
     if (!results->is_dirty || now - results->flushed_ns < after_ns)
         return GPUSERVE_OK;

@@ -8,6 +8,7 @@
  * Lines in flight are bounded by GSV_BATCH_IN_FLIGHT and by MAX_WEIGHT together, which bounds their
  * inputs and bytes; one line may have more.
  */
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/batch/batch.h"
 #include "lib/http/protocol/exchange.h"
@@ -178,7 +179,7 @@ static gpuserve_status end_line(struct batch_run *run, struct run_slot *slot, gp
         slot->delay_ns = slot->delay_ns ? 2 * slot->delay_ns : min_retry_ns;
         if (slot->delay_ns > max_retry_ns)
             slot->delay_ns = max_retry_ns;
-        slot->retry_ns = gsv_http_now() + slot->delay_ns;
+        slot->retry_ns = gsv_now_ns() + slot->delay_ns;
         atomic_fetch_add(&run->batches->n_retries, 1ull);
         return GPUSERVE_OK;
     }
@@ -255,7 +256,7 @@ static gpuserve_status advance_lines(struct batch_run *run, bool is_ending, gpus
         if (st == GPUSERVE_OK && slot->text && !slot->exchange) {
             if (is_ending)
                 free_slot(run, slot);
-            else if (gsv_http_now() >= slot->retry_ns)
+            else if (gsv_now_ns() >= slot->retry_ns)
                 st = start_line(run, slot, error);
         }
     }
@@ -305,7 +306,7 @@ static void drop_lines(struct batch_run *run)
 /* Called while a batch runs too: its completion window may be days. */
 static void expire_files(struct gsv_batch_runner *runner)
 {
-    const uint64_t now = gsv_http_now();
+    const uint64_t now = gsv_now_ns();
 
     if (runner->expired_ns != 0 && now - runner->expired_ns <= EXPIRY_CHECK_S * second_ns)
         return;

@@ -7,6 +7,7 @@
  * embedding, as in Ollama. `keep_alive` suspends the model when it is idle for that time, if
  * clients may control models (--model-control); the next request resumes it.
  */
+#include "lib/base/clock.h"
 #include "lib/http/core/encoding.h"
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
@@ -82,7 +83,7 @@ static void write_embeddings(struct gsv_exchange *exchange)
     gsv_buffer_text(to, ",\"embeddings\":");
     gsv_put_rows(to, exchange->work.job.output, exchange->work.job.n_items, exchange->work.columns);
     gsv_buffer_format(to, ",\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%zu}",
-                      (unsigned long long)(gsv_http_now() - exchange->begun_ns),
+                      (unsigned long long)(gsv_now_ns() - exchange->begun_ns),
                       exchange->usage.n_tokens);
     gsv_reply_json(exchange);
 }
@@ -234,7 +235,7 @@ static void show(struct gsv_exchange *exchange)
 static void put_expiry(struct gsv_buffer *to, const struct gsv_served *served)
 {
     const int64_t keep_ms = atomic_load(&served->keep_ms);
-    const uint64_t used = atomic_load(&served->used_ns), now = gsv_http_now(); /* in this order */
+    const uint64_t used = atomic_load(&served->used_ns), now = gsv_now_ns(); /* in this order */
     time_t at = time(NULL) + (time_t)(keep_ms / 1000) - (time_t)((now - used) / 1000000000u);
     struct tm utc;
     char text[32];

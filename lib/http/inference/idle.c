@@ -7,6 +7,7 @@
  */
 #include "lib/http/inference/idle.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/inference/model_registry.h"
 #include "lib/http/protocol/exchange.h"
@@ -70,7 +71,7 @@ static uint64_t suspend_due(struct gsv_idle *idle)
 
     for (size_t i = 0; i < idle->models->n; i++) {
         struct gsv_served *served = gsv_models_hold(idle->models, &idle->models->entries[i]);
-        const uint64_t left = served ? left_of(served, gsv_http_now()) : UINT64_MAX;
+        const uint64_t left = served ? left_of(served, gsv_now_ns()) : UINT64_MAX;
 
         if (left == 0)
             suspend(idle, served);
@@ -94,7 +95,7 @@ static void *run(void *user)
         pthread_mutex_unlock(&idle->lock);
         left = suspend_due(idle);
         pthread_mutex_lock(&idle->lock);
-        at = gsv_http_now() + left;
+        at = gsv_now_ns() + left;
         until.tv_sec = (time_t)(at / second_ns);
         until.tv_nsec = (long)(at % second_ns);
         while (!idle->is_closed && !idle->is_woken &&
@@ -122,7 +123,7 @@ gpuserve_status gsv_idle_keep(struct gsv_idle *idle, struct gsv_served *served, 
     if (!served->owned) /* the program's own model */
         return GPUSERVE_OK;
     if (keep_ms > 0)
-        atomic_store(&served->used_ns, gsv_http_now());
+        atomic_store(&served->used_ns, gsv_now_ns());
     atomic_store(&served->keep_ms, keep_ms);
     atomic_store(&idle->is_used, true);
     pthread_mutex_lock(&idle->lock);
@@ -144,7 +145,7 @@ void gsv_idle_note(struct gsv_idle *idle, struct gsv_served *served, bool has_en
         atomic_store(&served->is_suspended, false);
         return;
     }
-    atomic_store(&served->used_ns, gsv_http_now());
+    atomic_store(&served->used_ns, gsv_now_ns());
     if (atomic_fetch_sub(&served->n_active, 1) == 1 && atomic_load(&served->keep_ms) >= 0)
         wake(idle);
 }

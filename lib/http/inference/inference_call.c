@@ -10,8 +10,9 @@
  */
 #include "lib/http/inference/inference_call.h"
 
-#include "lib/http/protocol/access.h"
+#include "lib/base/clock.h"
 #include "lib/http/inference/model_registry.h"
+#include "lib/http/protocol/access.h"
 #include "lib/http/server.h"
 
 #include <time.h>
@@ -278,7 +279,7 @@ static bool submit(struct gsv_exchange *exchange, gsv_handler finish)
     work->job.client = gsv_client_identity(exchange);
     work->job.priority = exchange->priority;
     if (exchange->deadline_ns)
-        work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_http_now()) / 1000;
+        work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_now_ns()) / 1000;
     if (exchange->deadline_ns && work->job.deadline_us == 0)
         work->job.deadline_us = -1; /* 0 would mean "none" */
     if (space)
@@ -403,7 +404,7 @@ static void add_headers(struct gsv_exchange *exchange)
     add_number(exchange, "x-compute-characters", usage->n_characters);
     add_number(exchange, "x-compute-tokens", usage->n_tokens);
     add_time(exchange, "x-compute-time", usage->tokenize_us + usage->queue_us + usage->compute_us);
-    add_time(exchange, "x-total-time", (gsv_http_now() - exchange->begun_ns) / 1000);
+    add_time(exchange, "x-total-time", (gsv_now_ns() - exchange->begun_ns) / 1000);
     add_time(exchange, "x-tokenization-time", usage->tokenize_us);
     add_time(exchange, "x-queue-time", usage->queue_us);
     add_time(exchange, "x-inference-time", usage->compute_us);

@@ -4,8 +4,9 @@
  * Loads run one at a time under `loading`, without `lock`. The write lock is held only to swap an
  * entry's model; the old one is released after it. A replacement must pass one test text first.
  */
-#include "lib/http/protocol/exchange.h"
 #include "lib/http/inference/model_registry.h"
+#include "lib/base/clock.h"
+#include "lib/http/protocol/exchange.h"
 
 #include "lib/http/inference/embedding.h"
 
@@ -427,7 +428,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
     gpuserve_status st;
     float *row;
 
-    snprintf(varied, sizeof(varied), "ready %llu", (unsigned long long)gsv_http_now());
+    snprintf(varied, sizeof(varied), "ready %llu", (unsigned long long)gsv_now_ns());
     if (served->n_token_labels > 0)
         return try_tokens(served, text, error);
     if (n == 0) /* sparse vectors only: opening it is the test */
@@ -445,14 +446,14 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
 /* Appends the result to the report. A full queue is load, not a failure. */
 static bool try_one(const struct gsv_served *served, struct gsv_buffer *to)
 {
-    const uint64_t begun_ns = gsv_http_now();
+    const uint64_t begun_ns = gsv_now_ns();
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const gpuserve_status st = gsv_served_try(served, &error);
 
     gsv_buffer_text(to, "{\"name\":");
     gsv_put_text(to, served->name);
     gsv_buffer_format(to, ",\"status\":\"%s\",\"us\":%llu,\"error\":", gpuserve_status_name(st),
-                      (unsigned long long)(gsv_http_now() - begun_ns) / 1000);
+                      (unsigned long long)(gsv_now_ns() - begun_ns) / 1000);
     gsv_put_text(to, st == GPUSERVE_OK ? NULL : error.message);
     gsv_buffer_text(to, "}");
     return st == GPUSERVE_OK || st == GPUSERVE_E_BUSY;

@@ -5,6 +5,7 @@
  * accepted bytes reach libmicrohttpd. Backpressure: while libmicrohttpd accepts no input, the
  * client's socket is not read. Runs on the event loop thread.
  */
+#include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
 #include "lib/http/server.h"
@@ -87,13 +88,13 @@ static bool note_passed(struct gsv_client *client, bool is_header)
             return false;
         }
         atomic_fetch_add(&client->n_open, 1);
-        client->since_ns = gsv_http_now();
+        client->since_ns = gsv_now_ns();
         client->body_bytes = 0;
     }
     client->in_body = framing->state != GSV_FRAMING_HEADER;
     if (!client->in_body) {
         client->waiting = client->in_passed == client->in_end;
-        client->since_ns = gsv_http_now();
+        client->since_ns = gsv_now_ns();
     }
     return true;
 }
@@ -185,7 +186,7 @@ static bool read_client(struct gsv_client *client)
     if (dropping)
         return false;
     if (client->waiting)
-        client->since_ns = gsv_http_now();
+        client->since_ns = gsv_now_ns();
     client->waiting = false;
     client->in_end += (size_t)n;
     client->body_bytes += (size_t)n;

@@ -10,6 +10,7 @@
  */
 #include "lib/http/net/connection_io.h"
 
+#include "lib/base/clock.h"
 #include "lib/http/server.h"
 
 #include <errno.h>
@@ -107,7 +108,7 @@ void gsv_client_drain(struct gsv_client *client)
     since_ns = client->event_loop->draining_ns;
     if (client->since_ns > since_ns)
         since_ns = client->since_ns;
-    if (client->framing.n_headers == 0 && gsv_http_now() - since_ns < first_time_ns)
+    if (client->framing.n_headers == 0 && gsv_now_ns() - since_ns < first_time_ns)
         return;
     if (client->mhd.fd < 0)
         gsv_client_close(client);

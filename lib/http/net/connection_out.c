@@ -4,6 +4,7 @@
  * `out` buffers what the client does not accept at once. Backpressure: while `out` is not empty,
  * libmicrohttpd's socket is not read. Runs on the event loop thread.
  */
+#include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
 #include "lib/http/server.h"
@@ -46,7 +47,7 @@ static void keep_out(struct gsv_client *client, const char *bytes, size_t size)
     memcpy(client->out, bytes, size);
     client->out_begin = 0;
     client->out_end = size;
-    client->stalled_ns = gsv_http_now();
+    client->stalled_ns = gsv_now_ns();
     client->taken_bytes = 0;
     gsv_client_watch(client, &client->net, client->net.events | EPOLLOUT);
     gsv_client_watch(client, &client->mhd, client->mhd.events & ~(uint32_t)EPOLLIN);
@@ -84,7 +85,7 @@ void gsv_client_pump_out(struct gsv_client *client)
         return;
     }
     if (client->waiting)
-        client->since_ns = gsv_http_now(); /* the idle timeout starts with the reply */
+        client->since_ns = gsv_now_ns(); /* the idle timeout starts with the reply */
     sent = gsv_client_write(client, part, (size_t)n);
     if (sent < 0 && !gsv_must_wait(sent)) {
         gsv_client_close(client);

@@ -4,6 +4,7 @@
  * All reads and writes of the client's socket go through these functions. TLS results are mapped to
  * those of recv() and send(), with errno EAGAIN or EPROTO. Runs on the event loop thread.
  */
+#include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
 #include "lib/http/server.h"
@@ -75,7 +76,7 @@ bool gsv_client_make_ready(struct gsv_client *client)
         return false;
     case 1:
         client->ready = true;
-        client->since_ns = gsv_http_now();
+        client->since_ns = gsv_now_ns();
         gsv_client_watch(client, &client->net, EPOLLIN | EPOLLRDHUP);
         return true;
     default:

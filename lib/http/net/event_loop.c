@@ -10,6 +10,7 @@
  */
 #include "lib/http/net/event_loop.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/server.h"
 
@@ -51,7 +52,7 @@ static struct gsv_client *add_client(struct gsv_event_loop *event_loop, int fd,
     client->address = *address;
     client->address_size = size;
     client->framing.max_body = event_loop->server->options.max_body_bytes;
-    client->since_ns = gsv_http_now();
+    client->since_ns = gsv_now_ns();
     client->waiting = true;
     client->ready = !gsv_tls_is_on(&event_loop->server->tls);
     event.data.ptr = &client->net;
@@ -191,7 +192,7 @@ static void stop_listening(struct gsv_event_loop *event_loop)
 
 static void check_times(struct gsv_event_loop *event_loop)
 {
-    const uint64_t now = gsv_http_now();
+    const uint64_t now = gsv_now_ns();
     const bool draining = atomic_load(&event_loop->draining);
 
     for (struct gsv_client *c = event_loop->clients; c; c = c->next) {
@@ -275,7 +276,7 @@ static void take_turn(struct gsv_event_loop *event_loop)
     else if (accepting)
         accept_all(event_loop);
     event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
-    now = gsv_http_now();
+    now = gsv_now_ns();
     if (now - event_loop->last_tick_ns > TICK_MS * 1000000ull ||
         atomic_load(&event_loop->draining)) {
         check_times(event_loop);
@@ -368,7 +369,7 @@ gpuserve_status gsv_event_loop_start(struct gsv_event_loop *event_loop,
 
 void gsv_event_loop_drain(struct gsv_event_loop *event_loop)
 {
-    atomic_store(&event_loop->draining_ns, gsv_http_now());
+    atomic_store(&event_loop->draining_ns, gsv_now_ns());
     atomic_store(&event_loop->draining, true);
     gsv_event_loop_wake(event_loop);
 }

@@ -5,6 +5,7 @@
  * limit of its current state. gsv_clients_relieve() applies backpressure by eviction: while unread
  * replies exceed max_unread_bytes, it resets the slowest readers.
  */
+#include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
 #include "lib/http/server.h"
@@ -38,7 +39,7 @@ static void check_body(struct gsv_client *client, uint64_t elapsed_ns)
     const gpuserve_http_options *options = &client->event_loop->server->options;
 
     if (client->in_begin < client->in_passed) { /* the delay is libmicrohttpd's, not the client's */
-        client->since_ns = gsv_http_now();
+        client->since_ns = gsv_now_ns();
         client->body_bytes = 0;
     } else if (elapsed_ns > options->body_timeout_ms * 1000000ull) {
         gsv_client_refuse(client, 408, "the body did not arrive in time", options->body_timeout_ms,

@@ -5,6 +5,7 @@
  * SHA-256 digests with all keys in constant time. The line buffer for plain keys is wiped after
  * use.
  */
+#include "lib/base/clock.h"
 #include "lib/http/protocol/access.h"
 
 #include "lib/base/alloc.h"
@@ -208,7 +209,7 @@ static gpuserve_status add_file(struct set *set, const char *path, gpuserve_erro
 static void fill_bucket(struct gsv_key *key, double burst)
 {
     key->n_left = burst;
-    key->filled_ns = gsv_http_now();
+    key->filled_ns = gsv_now_ns();
 }
 
 gpuserve_status gsv_keys_open(struct gsv_keys *keys, const gpuserve_http_options *options,
@@ -310,7 +311,7 @@ static const char *key_of(const struct gsv_exchange *exchange)
 /* Takes one token from the bucket: 0, or the milliseconds until one is available. */
 static uint32_t take_one(const struct gsv_keys *keys, struct gsv_key *key)
 {
-    const uint64_t now = gsv_http_now();
+    const uint64_t now = gsv_now_ns();
 
     if (keys->rate == 0)
         return 0;

@@ -5,6 +5,7 @@
  * Order: replies to earlier requests are sent first. Then the error is written, and the connection
  * lingers. Runs on the event loop thread.
  */
+#include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
 #include "lib/http/protocol/route.h"
@@ -40,7 +41,7 @@ void gsv_client_linger(struct gsv_client *client)
 {
     gsv_client_end_output(client);
     gsv_end_close(&client->mhd);
-    client->linger_ns = gsv_http_now() + linger_time_ns;
+    client->linger_ns = gsv_now_ns() + linger_time_ns;
     client->in_begin = client->in_passed = client->in_end = 0;
     gsv_client_watch(client, &client->net, EPOLLIN | EPOLLRDHUP);
 }

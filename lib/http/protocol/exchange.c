@@ -7,6 +7,7 @@
 #include "lib/http/protocol/exchange.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/utf8.h"
 #include "lib/http/server.h"
 
@@ -31,7 +32,7 @@ struct gsv_exchange *gsv_exchange_create(struct gpuserve_http *server,
         return NULL;
     exchange->server = server;
     exchange->connection = connection;
-    exchange->begun_ns = gsv_http_now();
+    exchange->begun_ns = gsv_now_ns();
     exchange->dialect = GSV_TEI;
     exchange->reply_fd = -1;
     exchange->target = gsv_copy_text(target, strlen(target));

@@ -7,6 +7,7 @@
  * on the event loop thread.
  */
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/http/core/encoding.h"
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
@@ -141,7 +142,7 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         return MHD_YES;
     }
     if (!exchange->received_ns)
-        exchange->received_ns = gsv_http_now();
+        exchange->received_ns = gsv_now_ns();
     return gsv_dispatch(exchange);
 }
 

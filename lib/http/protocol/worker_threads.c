@@ -8,6 +8,7 @@
 #include "lib/http/protocol/worker_threads.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
@@ -43,7 +44,7 @@ static bool has_capacity(struct gsv_worker_threads *workers)
     const size_t unread = atomic_load(&workers->unread_bytes) + atomic_load(&workers->made_bytes);
 
     return workers->closed || unread <= workers->max_unread_bytes ||
-           gsv_http_now() - workers->backpressure_ns > GSV_BACKPRESSURE_MS * UINT64_C(1000000);
+           gsv_now_ns() - workers->backpressure_ns > GSV_BACKPRESSURE_MS * UINT64_C(1000000);
 }
 
 /* The earlier queue head that may run, or NULL. Called with the lock held. */
@@ -55,7 +56,7 @@ static struct gsv_exchange *next(struct gsv_worker_threads *workers)
     atomic_store(&workers->postponed, slow && !may);
     if (!may || (prompt && prompt->received_ns <= slow->received_ns))
         return first_of(&workers->queue);
-    workers->backpressure_ns = gsv_http_now();
+    workers->backpressure_ns = gsv_now_ns();
     return first_of(&workers->long_queue);
 }
 

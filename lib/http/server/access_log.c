@@ -8,10 +8,11 @@
 #include "lib/http/server/access_log.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/http/net/event_loop.h"
 #include "lib/http/inference/model_registry.h"
+#include "lib/http/net/event_loop.h"
 #include "lib/http/server.h"
 
 #include <arpa/inet.h>
@@ -155,7 +156,7 @@ static bool has_left(const struct gsv_exchange *exchange)
 static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchange)
 {
     const struct gsv_request_usage *usage = &exchange->usage;
-    const uint64_t us = (gsv_http_now() - exchange->begun_ns) / 1000;
+    const uint64_t us = (gsv_now_ns() - exchange->begun_ns) / 1000;
 
     put_time(line);
     put_member(line, "id", exchange->id);

@@ -7,6 +7,7 @@
  * Invariants: an exchange is in the server's list from its header to its end. libmicrohttpd stops
  * only when no connection is suspended, that is when n_working is 0.
  */
+#include "lib/base/clock.h"
 #include "lib/http/server.h"
 
 #include "lib/base/alloc.h"
@@ -27,14 +28,6 @@
  * kB libmicrohttpd uses mmap(): freed memory returns to the system, and untouched pages cost
  * nothing. */
 enum { CONNECTION_MEMORY = 56 * 1024 };
-
-uint64_t gsv_http_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
 {
@@ -230,7 +223,7 @@ static struct gpuserve_http *create(void)
     gsv_load_queue_init(&server->loads, &server->models);
     gsv_load_queue_init(&server->checks, &server->models);
     gsv_idle_init(&server->idle_models, &server->models);
-    server->started_ns = gsv_http_now();
+    server->started_ns = gsv_now_ns();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
         server->seed = server->started_ns; /* names requests only, not a secret */
     return server;

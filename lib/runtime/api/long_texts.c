@@ -12,8 +12,8 @@
 #include "lib/runtime/api/long_texts.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/plan/load_plan.h"
 

@@ -10,9 +10,9 @@
  * model stays pinned for the whole call: query and documents use the same model.
  */
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/handle.h"
 
 #include <math.h>

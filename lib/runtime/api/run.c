@@ -8,10 +8,10 @@
  * may run its batch inline. Both kinds therefore take the same code path. A request is freed once
  * its completion is released; gpuserve_request_free() waits for that, except in its own callback.
  */
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
-#include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/models/handle.h"
+#include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/scheduler/worker.h"
 
 #include <errno.h>

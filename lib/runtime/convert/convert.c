@@ -7,15 +7,15 @@
  * The models are open one after the other, so the peak of memory is one model in float32.
  */
 #define _GNU_SOURCE
+#include "lib/runtime/convert/convert.h"
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/checkpoint_writer.h"
 #include "lib/model/formats/formats.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/context.h"
-#include "lib/runtime/convert/convert.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/plan/model_path.h"
 

@@ -9,8 +9,8 @@
 #include "lib/runtime/memory/budget.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/context.h"
 
 #include <inttypes.h>

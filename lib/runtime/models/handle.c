@@ -12,8 +12,8 @@
  */
 #include "lib/runtime/models/handle.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/models/load_steps.h"
 
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include "lib/runtime/models/handle.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/core/json_out.h"
 
 #include <string.h>

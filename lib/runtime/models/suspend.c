@@ -11,7 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/models/handle.h"
 
-#include "lib/runtime/core/clock.h"
+#include "lib/base/clock.h"
 
 #include <time.h>
 

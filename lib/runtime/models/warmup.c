@@ -7,8 +7,8 @@
  */
 #include "lib/runtime/models/load_steps.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 
 #define SHORT_TOKENS 8
 #define ORDINARY_TOKENS 128

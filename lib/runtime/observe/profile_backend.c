@@ -9,8 +9,8 @@
 #include "lib/runtime/observe/profile_backend.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

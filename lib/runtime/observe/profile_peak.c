@@ -7,8 +7,8 @@
  */
 #include "lib/runtime/observe/profile.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

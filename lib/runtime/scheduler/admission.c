@@ -26,8 +26,8 @@
  * n with the remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are
  * computed.
  */
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <inttypes.h>

@@ -21,7 +21,7 @@
  * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
  * batch and gets a copy of the row.
  */
-#include "lib/runtime/core/clock.h"
+#include "lib/base/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 /* The quantum of a turn is this part of the largest batch. */

@@ -8,8 +8,8 @@
 #include "lib/runtime/scheduler/batcher.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <inttypes.h>

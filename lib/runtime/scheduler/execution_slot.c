@@ -14,9 +14,9 @@
 #include "lib/runtime/scheduler/worker.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/number.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/model.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * come back with a failure. Each one either fails its requests, or waits in `retries` for a free
  * batch of another replica and runs once more.
  */
-#include "lib/runtime/core/clock.h"
+#include "lib/base/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)

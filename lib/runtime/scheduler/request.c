@@ -10,8 +10,8 @@
 #include "lib/runtime/scheduler/request.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/model.h"
 
 #include <stdio.h>

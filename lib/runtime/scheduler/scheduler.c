@@ -19,8 +19,8 @@
  * The scheduler checks a deadline when it reaches the request. A waiting caller checks it when it
  * passes.
  */
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <time.h>

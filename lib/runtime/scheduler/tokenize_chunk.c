@@ -7,8 +7,8 @@
 #include "lib/runtime/scheduler/tokenize_chunk.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/core/clock.h"
 #include "lib/runtime/model.h"
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/request.h"

@@ -1,7 +1,7 @@
 /*
  * test_batcher.c - batch formation: fairness, batch budgets, queue limits, shutdown.
  */
-#include "lib/runtime/core/clock.h"
+#include "lib/base/clock.h"
 #include "tests/runtime/fake.h"
 
 #include <criterion/criterion.h>

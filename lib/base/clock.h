@@ -1,8 +1,8 @@
 /*
  * clock.h - monotonic time in nanoseconds, and deadlines of calls of several jobs.
  */
-#ifndef GSV_RUNTIME_CLOCK_H
-#define GSV_RUNTIME_CLOCK_H
+#ifndef GSV_BASE_CLOCK_H
+#define GSV_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
