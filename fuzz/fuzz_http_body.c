@@ -6,12 +6,13 @@
  * the length of the JSON part.
  */
 #include "fuzz/fuzz.h"
+#include "lib/http/protocol/exchange.h"
 
-#include "lib/http/inference/inputs.h"
 #include "lib/http/dialects/kserve.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/inputs.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,12 +4,13 @@
  * There is no model: every request is refused, with a reply that is JSON.
  */
 #include "fuzz/fuzz.h"
+#include "lib/http/protocol/exchange.h"
 
 #include "lib/base/json_tree.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 
 #include <stdlib.h>
 

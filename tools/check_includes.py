@@ -42,7 +42,7 @@ LAYERS = {
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
     "lib/model/": ["", "int8/", "encoder/", "weights/", "modules/", "families/", "formats/"],
     "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
-    "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "net/", "core/"],
+    "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "models/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "attention/", "ops/", "runtime/"],
     "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],
@@ -60,7 +60,6 @@ SHARED = {
     "lib/model/weight_map.h": "how each part of an encoder names its tensors",
     "lib/runtime/context.h": "what the models of a process share: options, log, budget, metrics",
     "lib/runtime/model.h": "what the parts of a loaded model share",
-    "lib/http/server.h": "what the parts of a server share: options, locks, models",
 }
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvrtc|nvtx|cuComplex|mma\.h)")
 CUDA_FOLDERS = ("kernels/cuda/", "tests/", "benchmarks/")

@@ -12,8 +12,8 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/base/utf8.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
 #include "lib/http/core/json_write.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

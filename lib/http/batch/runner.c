@@ -11,8 +11,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/batch/batch.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/exchange.h"
-#include "lib/http/server.h"
 
 #include <gpuserve/run.h>
 

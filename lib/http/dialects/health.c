@@ -6,16 +6,19 @@
  * thread of the queue `checks`. TEI probes /health and /ping, Kubernetes /healthz, /livez and
  * /readyz.
  */
+#include "lib/http/dialects/health.h"
+
 #include "lib/base/error.h"
-#include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/route.h"
 
 /* ---------------------------------------------------------------------------------------- ready */
 
 static bool model_is_ready(struct gpuserve_http *server, size_t i, gpuserve_error *why)
 {
-    struct gsv_served *served = gsv_models_hold(&server->models, &server->models.entries[i]);
+    struct gsv_served *served = gsv_models_hold(server->models, &server->models->entries[i]);
     gpuserve_status st;
 
     if (!served) { /* only the default model is required: clients may unload the others */
@@ -34,7 +37,7 @@ bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why)
         gsv_fail(why, GPUSERVE_E_BUSY, "draining");
         return false;
     }
-    for (size_t i = 0; i < server->models.n; i++) {
+    for (size_t i = 0; i < server->models->n; i++) {
         if (!model_is_ready(server, i, why))
             return false;
     }
@@ -71,7 +74,7 @@ static void deep(struct gsv_exchange *exchange)
 {
     exchange->state = gsv_keep(exchange, 1, sizeof(bool));
     if (exchange->state)
-        gsv_call_load(exchange, &exchange->server->checks, NULL, GSV_CHECK, tell_all);
+        gsv_call_load(exchange, exchange->server->checks, NULL, GSV_CHECK, tell_all);
 }
 
 const struct gsv_route gsv_health_routes[] = {

@@ -12,13 +12,13 @@
  * Unknown fields of `parameters` are rejected by name. `options` (`use_cache`, `wait_for_model`)
  * has no effect: it controls how Hugging Face's own servers load a model.
  */
-#include "lib/http/inference/tasks.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/inputs.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/inference/inference_call.h"
 
 static void write_vectors(struct gsv_exchange *exchange)
 {

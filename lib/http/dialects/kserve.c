@@ -5,11 +5,12 @@
  * the connection is suspended.
  */
 #include "lib/http/dialects/kserve.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/dialects/health.h"
+#include "lib/http/inference/inference_call.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 
@@ -130,7 +131,7 @@ static void model_config(struct gsv_exchange *exchange)
 
 static void repository_index(struct gsv_exchange *exchange)
 {
-    struct gsv_models *models = &exchange->server->models;
+    struct gsv_models *models = exchange->server->models;
     struct gsv_buffer *to = &exchange->reply;
     bool only_ready = false;
     const char *comma = "";
@@ -163,7 +164,7 @@ static void repository_index(struct gsv_exchange *exchange)
  * gsv_refuse. */
 static struct gsv_entry *controlled_entry(struct gsv_exchange *exchange)
 {
-    struct gsv_entry *entry = gsv_models_entry(&exchange->server->models, exchange->model_name);
+    struct gsv_entry *entry = gsv_models_entry(exchange->server->models, exchange->model_name);
 
     if (!exchange->server->options.model_control)
         gsv_refuse(
@@ -208,7 +209,7 @@ static void control(struct gsv_exchange *exchange, enum gsv_load_kind kind)
     struct gsv_entry *entry = controlled_entry(exchange);
 
     if (entry && (kind != GSV_LOAD || check_load(exchange)))
-        gsv_call_load(exchange, &exchange->server->loads, entry, kind, say_done);
+        gsv_call_load(exchange, exchange->server->loads, entry, kind, say_done);
 }
 
 static void load(struct gsv_exchange *exchange)

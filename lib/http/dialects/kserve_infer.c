@@ -5,12 +5,12 @@
  * tensors. The reply has the same form if a binary output was requested.
  */
 #include "lib/http/dialects/kserve.h"
-#include "lib/http/inference/model_registry.h"
-#include "lib/http/inference/request_options.h"
-#include "lib/http/protocol/request.h"
-#include "lib/http/inference/tasks.h"
-#include "lib/http/server.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/request.h"
 
 #include <endian.h>
 #include <stdlib.h>

@@ -5,11 +5,11 @@
  * host program. `batch_stats` has the batches by number of texts. `inference_stats` counts the jobs
  * of clients; there compute_infer includes the output phase that Triton reports separately.
  */
-#include "lib/http/protocol/exchange.h"
 #include "lib/http/dialects/kserve.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 
 static void put_duration(struct gsv_buffer *to, const char *name, uint64_t count, uint64_t ns)
 {
@@ -96,7 +96,7 @@ void gsv_kserve_model_stats(struct gsv_exchange *exchange)
 
 void gsv_kserve_stats(struct gsv_exchange *exchange)
 {
-    struct gsv_models *models = &exchange->server->models;
+    struct gsv_models *models = exchange->server->models;
     const char *comma = "";
     bool good = true;
 

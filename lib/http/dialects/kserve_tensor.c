@@ -10,7 +10,7 @@
  * Each shape and size is checked against the data before use.
  */
 #include "lib/http/dialects/kserve.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 #include "lib/base/utf8.h"
 

@@ -4,8 +4,14 @@
  */
 #include "lib/base/prometheus.h"
 #include "lib/http/batch/batch.h"
+#include "lib/http/dialects/health.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/models/idle.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/access_log.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
+#include "lib/http/protocol/worker_threads.h"
 
 static void put_tls(struct gsv_exchange *exchange)
 {
@@ -57,27 +63,27 @@ static void put_server(struct gsv_exchange *exchange)
                     "Requests in progress that wait for a model.", n_working);
     gsv_page_number(to, "gpuserve_http_unread_bytes", "gauge",
                     "Reply bytes that clients have not read yet.",
-                    atomic_load(&server->workers.unread_bytes));
+                    atomic_load(&server->workers->unread_bytes));
     gsv_page_number(to, "gpuserve_http_reloads_total", "counter", "Configuration reloads.",
                     atomic_load(&server->n_reloads));
     gsv_page_number(to, "gpuserve_http_failed_reloads_total", "counter",
                     "Configuration reloads with at least one part that failed and was not changed.",
                     atomic_load(&server->n_failed_reloads));
     gsv_page_number(to, "gpuserve_http_model_loads_total", "counter",
-                    "Model loads started by clients.", atomic_load(&server->loads.n_loads));
+                    "Model loads started by clients.", atomic_load(&server->loads->n_loads));
     gsv_page_number(to, "gpuserve_http_model_loads_joined_total", "counter",
                     "Load and unload requests merged with an equal pending request.",
-                    atomic_load(&server->loads.n_joined));
+                    atomic_load(&server->loads->n_joined));
     gsv_page_number(
         to, "gpuserve_http_model_loads_cancelled_total", "counter",
         "Loads and unloads cancelled before they started: no client waited, or the server stopped.",
-        atomic_load(&server->loads.n_cancelled));
+        atomic_load(&server->loads->n_cancelled));
     gsv_page_number(to, "gpuserve_http_idle_suspends_total", "counter",
                     "Models suspended after the time of `keep_alive`.",
-                    atomic_load(&server->idle_models.n_suspended));
+                    atomic_load(&server->idle_models->n_suspended));
     gsv_page_number(to, "gpuserve_http_access_log_lost_total", "counter",
                     "Access log lines that could not be written.",
-                    atomic_load(&server->access_log.n_lost));
+                    atomic_load(&server->access_log->n_lost));
     gsv_page_number(to, "gpuserve_http_ready", "gauge",
                     "1 if the server is ready for requests, otherwise 0.",
                     gsv_http_ready(server, NULL));
@@ -88,7 +94,7 @@ static void put_server(struct gsv_exchange *exchange)
 
 static void metrics(struct gsv_exchange *exchange)
 {
-    gpuserve_context *context = exchange->server->models.context;
+    gpuserve_context *context = exchange->server->models->context;
     struct gsv_buffer *to = &exchange->reply;
     gpuserve_status st = GPUSERVE_E_TOO_LARGE;
     size_t capacity = 16384, size = 0;

@@ -11,9 +11,11 @@
 #include "lib/http/core/encoding.h"
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/models/idle.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <string.h>
 #include <time.h>
@@ -69,7 +71,7 @@ static void keep_alive(struct gsv_exchange *exchange, int64_t ms, bool is_given)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (is_given && server->options.model_control &&
-        gsv_idle_keep(&server->idle_models, exchange->served, ms, &error) != GPUSERVE_OK)
+        gsv_idle_keep(server->idle_models, exchange->served, ms, &error) != GPUSERVE_OK)
         gsv_http_log(server, GPUSERVE_LOG_WARNING, "%s", error.message);
 }
 
@@ -175,7 +177,7 @@ static void embed_one(struct gsv_exchange *exchange)
 
 static void tags(struct gsv_exchange *exchange)
 {
-    const struct gsv_models *models = &exchange->server->models;
+    const struct gsv_models *models = exchange->server->models;
     struct gsv_buffer *to = &exchange->reply;
 
     gsv_buffer_text(to, "{\"models\":[");
@@ -249,7 +251,7 @@ static void put_expiry(struct gsv_buffer *to, const struct gsv_served *served)
 /* The models in memory. */
 static void running(struct gsv_exchange *exchange)
 {
-    struct gsv_models *models = &exchange->server->models;
+    struct gsv_models *models = exchange->server->models;
     struct gsv_buffer *to = &exchange->reply;
     const char *comma = "";
 

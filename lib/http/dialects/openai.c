@@ -20,9 +20,10 @@
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <string.h>
 
@@ -322,7 +323,7 @@ static void write_model(struct gsv_buffer *to, const char *name, const struct gs
 
 static void list_models(struct gsv_exchange *exchange)
 {
-    const struct gsv_models *models = &exchange->server->models;
+    const struct gsv_models *models = exchange->server->models;
     struct gsv_buffer *to = &exchange->reply;
     const char *comma = "";
 

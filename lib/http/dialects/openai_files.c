@@ -9,9 +9,9 @@
 #include "lib/http/batch/batch.h"
 #include "lib/http/core/encoding.h"
 #include "lib/http/dialects/openai_batch.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <errno.h>
 #include <fcntl.h>

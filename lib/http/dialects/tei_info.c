@@ -1,10 +1,10 @@
 /*
  * tei_info.c - TEI's GET /info with all keys that its clients read, plus `space` and `poolings`.
  */
-#include "lib/http/inference/model_registry.h"
-#include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 #include "lib/http/dialects/tei.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/request.h"
 
 #include <string.h>
 

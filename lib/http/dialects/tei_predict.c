@@ -7,13 +7,13 @@
  *
  * A job of the library holds texts or pairs. A batch of both runs as two jobs in sequence.
  */
-#include "lib/http/inference/inputs.h"
-#include "lib/http/inference/model_registry.h"
-#include "lib/http/inference/request_options.h"
-#include "lib/http/protocol/request.h"
-#include "lib/http/inference/tasks.h"
 #include "lib/http/dialects/tei.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/inference/inputs.h"
+#include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/protocol/request.h"
 
 /* The inputs of one job. */
 struct tei_predict_part {

@@ -3,8 +3,8 @@
  * same /tokenize path; the request's fields select the dialect.
  */
 #include "lib/http/inference/inputs.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 

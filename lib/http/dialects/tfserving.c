@@ -6,12 +6,12 @@
  * "serving_default". Other versions and signatures, and version labels (/labels/NAME), are rejected
  * with TensorFlow Serving's statuses and messages.
  */
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/inference/tasks.h"
-#include "lib/http/inference/inference_call.h"
 
 #include <string.h>
 

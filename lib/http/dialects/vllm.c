@@ -10,9 +10,9 @@
  * `documents` are other names of the two.
  */
 #include "lib/http/inference/inference_call.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
 

@@ -9,7 +9,7 @@
 #include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,25 +19,6 @@
 #define SCALAR (1u << GPUSERVE_PRECISION_INT8 | 1u << GPUSERVE_PRECISION_UINT8)
 #define MARGIN 0.25f /* the calibration texts are few */
 #define MAX_ENTRIES 16
-
-/* Ranges for one form of a model's vectors; an immutable entry of a linked list. */
-struct gsv_ranges {
-    struct gsv_ranges *next;
-    char fingerprint[40]; /* a swap by the host program changes it */
-    uint32_t normalize;
-    size_t columns, depth; /* depth: entries from this one on */
-    float values[];        /* [2, columns] */
-};
-
-void gsv_ranges_free(struct gsv_ranges *ranges)
-{
-    while (ranges) {
-        struct gsv_ranges *next = ranges->next;
-
-        free(ranges);
-        ranges = next;
-    }
-}
 
 bool gsv_precision_named(const char *name, uint32_t *precision)
 {

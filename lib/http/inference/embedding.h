@@ -15,8 +15,6 @@
  * computes these texts before its own.
  */
 
-struct gsv_ranges; /* of a model: see gsv_served */
-
 /* The precisions of a request, and their ranges. */
 struct gsv_compact {
     uint32_t precisions; /* bit 1 << gpuserve_precision */
@@ -48,8 +46,6 @@ bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *co
  * little-endian. */
 void gsv_put_compact(struct gsv_exchange *exchange, const struct gsv_compact *compact, size_t i,
                      uint32_t precision, bool base64);
-
-void gsv_ranges_free(struct gsv_ranges *ranges);
 
 /*
  * The field `outputs` of a request: several outputs of each text from one pass.

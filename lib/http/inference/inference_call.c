@@ -11,9 +11,12 @@
 #include "lib/http/inference/inference_call.h"
 
 #include "lib/base/clock.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/models/idle.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/connection_io.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access.h"
-#include "lib/http/server.h"
 
 #include <time.h>
 
@@ -287,13 +290,13 @@ static bool submit(struct gsv_exchange *exchange, gsv_handler finish)
     work->error = no_error;
     atomic_store(&work->handshake, GSV_SUBMITTING);
     work->is_inline = take_lead(exchange);
-    gsv_idle_note(&exchange->server->idle_models, exchange->served, false);
+    gsv_idle_note(exchange->server->idle_models, exchange->served, false);
     if (!work->is_inline)
         st = gpuserve_submit(&request, exchange->served->model, &work->job, on_complete, exchange,
                              &error);
     if (st != GPUSERVE_OK) {
         count_failure(exchange);
-        gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
+        gsv_idle_note(exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
         return refuse_job(exchange, st, &error);
     }
@@ -446,7 +449,7 @@ void gsv_call_abandon(struct gsv_exchange *exchange)
     if (exchange->work.waiting) {
         count_failure(exchange);
         if (!exchange->work.is_load)
-            gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
+            gsv_idle_note(exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
     }
     exchange->is_offloaded = exchange->work.waiting = false;
@@ -461,7 +464,7 @@ void gsv_call_finish(struct gsv_exchange *exchange)
     if (is_job && !work->is_inline)
         work->status = take_result(exchange, &work->error);
     if (is_job)
-        gsv_idle_note(&exchange->server->idle_models, exchange->served, true);
+        gsv_idle_note(exchange->server->idle_models, exchange->served, true);
     gsv_call_count_out(exchange);
     if (work->status != GPUSERVE_OK) {
         count_failure(exchange);
@@ -473,4 +476,21 @@ void gsv_call_finish(struct gsv_exchange *exchange)
     work->finish(exchange);
     if (is_job && !work->waiting && exchange->status == 200)
         add_headers(exchange);
+}
+
+void gsv_client_abandon(struct gsv_client *client)
+{
+    struct gpuserve_http *server = client->event_loop->server;
+    struct gsv_load_queue *queue;
+    struct gsv_exchange *exchange;
+
+    pthread_mutex_lock(&server->lock);
+    exchange = client->exchange; /* an exchange ends on this thread only */
+    queue = exchange ? exchange->work.load_queue : NULL;
+    client->gone = true;
+    if (client->exchange && client->exchange->work.request)
+        gpuserve_cancel(client->exchange->work.request);
+    pthread_mutex_unlock(&server->lock);
+    if (queue)
+        gsv_load_queue_leave(queue, exchange);
 }

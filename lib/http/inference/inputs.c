@@ -7,9 +7,9 @@
 #include "lib/http/inference/inputs.h"
 
 #include "lib/base/error.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
-#include "lib/http/server.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 
 #include <string.h>
 

@@ -10,8 +10,8 @@
 
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/inputs.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "lib/http/inference/load_queue.h"
 
 #include "lib/base/error.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/models/model_registry.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/inference/tasks.h"
+#include "lib/http/models/model_registry.h"
 
 #include "lib/base/error.h"
 

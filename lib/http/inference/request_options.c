@@ -3,9 +3,9 @@
  */
 #include "lib/http/inference/request_options.h"
 
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 
 #include <string.h>
 

@@ -7,9 +7,9 @@
  */
 #include "lib/http/inference/tasks.h"
 
-#include "lib/http/inference/model_registry.h"
-#include "lib/http/server.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 
 #include <string.h>
 

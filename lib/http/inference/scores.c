@@ -3,7 +3,7 @@
  */
 #include "lib/http/inference/tasks.h"
 
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  */
 #include "lib/http/inference/inputs.h"
 
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 enum { LIKELY_TOKENS = 4096, MORE_TOKENS = 16 /* special tokens */ };
 

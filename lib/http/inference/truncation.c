@@ -10,7 +10,7 @@
  */
 #include "lib/http/inference/request_options.h"
 
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 #include <string.h>
 

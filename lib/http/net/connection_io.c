@@ -11,7 +11,7 @@
 #include "lib/http/net/connection_io.h"
 
 #include "lib/base/clock.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,23 +50,6 @@ void gsv_end_close(struct gsv_end *end)
     shutdown(end->fd, SHUT_RDWR);
     close(end->fd);
     end->fd = -1;
-}
-
-void gsv_client_abandon(struct gsv_client *client)
-{
-    struct gpuserve_http *server = client->event_loop->server;
-    struct gsv_load_queue *queue;
-    struct gsv_exchange *exchange;
-
-    pthread_mutex_lock(&server->lock);
-    exchange = client->exchange; /* an exchange ends on this thread only */
-    queue = exchange ? exchange->work.load_queue : NULL;
-    client->gone = true;
-    if (client->exchange && client->exchange->work.request)
-        gpuserve_cancel(client->exchange->work.request);
-    pthread_mutex_unlock(&server->lock);
-    if (queue)
-        gsv_load_queue_leave(queue, exchange);
 }
 
 void gsv_client_close(struct gsv_client *client)

@@ -17,7 +17,7 @@ bool gsv_must_wait(ssize_t result);
 void gsv_client_watch(struct gsv_client *client, struct gsv_end *end, uint32_t events);
 void gsv_end_close(struct gsv_end *end);
 /* The client closed its side or the connection is broken. Cancels the work: the reply has no
- * reader. */
+ * reader. Implemented in a higher layer, inference_call.c. */
 void gsv_client_abandon(struct gsv_client *client);
 /* Half-closes the socket to libmicrohttpd, which then closes after its last reply. Does nothing
  * while a request is unanswered, unless its body can no longer complete: libmicrohttpd might take

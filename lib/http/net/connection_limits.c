@@ -7,7 +7,7 @@
  * Limits of time are in timeouts.c, limits of a request in protocol/request.c.
  */
 #include "lib/http/net/event_loop.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <netinet/in.h>
 #include <string.h>

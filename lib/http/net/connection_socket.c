@@ -7,7 +7,7 @@
 #include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -285,7 +287,7 @@ static void take_turn(struct gsv_event_loop *event_loop)
     } else if (event_loop->held_bytes > event_loop->server->options.max_unread_bytes) {
         gsv_clients_relieve(event_loop, now);
     }
-    gsv_worker_threads_tell_unread(&event_loop->server->workers, event_loop->held_bytes);
+    gsv_http_tell_unread(event_loop->server, event_loop->held_bytes);
     sweep(event_loop);
     event_loop->attended = false;
 }
@@ -391,4 +393,17 @@ void gsv_event_loop_stop(struct gsv_event_loop *event_loop)
         close(event_loop->wake);
     free(event_loop->scratch);
     *event_loop = (struct gsv_event_loop){ 0 };
+}
+
+void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    if (!server->options.log || level > server->options.log_level)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    server->options.log(server->options.log_user, level, line);
 }

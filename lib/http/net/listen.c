@@ -5,7 +5,7 @@
  * listen_unix.c does the same for a unix socket. Runs at start; event_loop.c accepts.
  */
 #include "lib/base/error.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -82,7 +82,7 @@ static gpuserve_status resolve(const struct gpuserve_http *server, struct addrin
     if (getaddrinfo(options->host, port, &wanted, found) != 0)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "\"%s\" is not an IP address such as 127.0.0.1 or ::1", options->host);
-    if (is_loopback((*found)->ai_addr) || options->insecure || server->keys.n > 0 ||
+    if (is_loopback((*found)->ai_addr) || options->insecure || server->has_keys ||
         server->tls.client_ca_file)
         return GPUSERVE_OK;
     freeaddrinfo(*found);

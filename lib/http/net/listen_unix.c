@@ -5,7 +5,7 @@
  * ECONNREFUSED; only such a file is replaced. Files that are not sockets are never removed.
  */
 #include "lib/base/error.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <errno.h>
 #include <string.h>

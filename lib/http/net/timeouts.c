@@ -8,7 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <sys/socket.h>
 

@@ -10,8 +10,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -8,7 +8,7 @@
  */
 #include "lib/http/protocol/exchange.h"
 
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>

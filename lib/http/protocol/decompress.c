@@ -6,7 +6,7 @@
  */
 #include "lib/http/protocol/request.h"
 
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <strings.h>
 #include <zlib.h>

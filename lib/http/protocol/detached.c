@@ -3,9 +3,9 @@
  */
 #include "lib/http/protocol/exchange.h"
 
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <string.h>
 

@@ -6,11 +6,13 @@
  * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
  * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
+#include "lib/http/models/idle.h"
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
+#include "lib/http/protocol/worker_threads.h"
 
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 /* A step over more data than this takes at least a quarter of a millisecond: a body is parsed at
  * about 6 ns a byte, a float is written as JSON in about 50 ns. */
@@ -57,7 +59,7 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
     struct MHD_Response *response = make_response(exchange);
     enum MHD_Result result;
 
-    gsv_worker_threads_taken_over(&server->workers, exchange);
+    gsv_worker_threads_taken_over(server->workers, exchange);
     if (!response)
         return MHD_NO;
     if (exchange->content_type)
@@ -117,7 +119,7 @@ static void take_step(struct gsv_exchange *exchange)
 static bool may_resume(const struct gsv_exchange *exchange)
 {
     return exchange->route && exchange->route->flags & (GSV_JSON_BODY | GSV_RAW_BODY) &&
-           gsv_idle_any(&exchange->server->idle_models);
+           gsv_idle_any(exchange->server->idle_models);
 }
 
 /* True if the next step would noticeably delay the event loop's other clients. */
@@ -141,7 +143,7 @@ static bool hand_over(struct gsv_exchange *exchange)
         return false;
     exchange->is_offloaded = true;
     MHD_suspend_connection(exchange->connection);
-    gsv_worker_threads_add(&exchange->server->workers, exchange);
+    gsv_worker_threads_add(exchange->server->workers, exchange);
     return true;
 }
 
@@ -171,6 +173,6 @@ void gsv_dispatch_offload(struct gsv_exchange *exchange)
             return;
     } while (!is_over(exchange));
     gsv_compress_reply(exchange, SIZE_MAX);
-    gsv_worker_threads_made(&exchange->server->workers, exchange);
+    gsv_worker_threads_made(exchange->server->workers, exchange);
     gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }

@@ -8,8 +8,8 @@
 #include "lib/base/clock.h"
 #include "lib/http/net/connection_io.h"
 
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <stdio.h>
 #include <string.h>

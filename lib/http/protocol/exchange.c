@@ -9,7 +9,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/utf8.h"
-#include "lib/http/server.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -189,9 +189,6 @@ void gsv_call_abandon(struct gsv_exchange *exchange);
 bool gsv_call_count_in(struct gsv_exchange *exchange);
 void gsv_call_count_out(struct gsv_exchange *exchange);
 
-/* Releases the exchange's reference to its model; accepts NULL. */
-void gsv_served_release(struct gsv_served *served);
-
 /*
  * Gzip of replies, where the client accepts it and it is worth its cost.
  */
@@ -229,5 +226,15 @@ bool gsv_detached_continue(struct gsv_exchange *exchange);
 /* Cancels the computation. `resume` is still called. */
 void gsv_detached_cancel(struct gsv_exchange *exchange);
 void gsv_detached_end(struct gsv_exchange **exchange);
+
+/* mhd_callbacks.c: libmicrohttpd's callbacks; `user` is the server. */
+void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
+enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_size, void **context);
+void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
+                       enum MHD_ConnectionNotificationCode what);
+void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode why);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "lib/http/protocol/access.h"
 
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <netinet/in.h>
 #include <string.h>

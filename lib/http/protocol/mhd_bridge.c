@@ -5,8 +5,8 @@
  * else runs on the thread that holds `loop`.
  */
 #include "lib/http/net/event_loop.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/exchange.h"
-#include "lib/http/server.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>

@@ -9,9 +9,11 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/http/core/encoding.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/access_log.h"
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
+#include "lib/http/protocol/worker_threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,8 +160,8 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
         return;
     *context = NULL;
     gsv_call_abandon(exchange);
-    gsv_worker_threads_taken_over(&exchange->server->workers, exchange);
-    gsv_access_log_write(&exchange->server->access_log, exchange);
+    gsv_worker_threads_taken_over(exchange->server->workers, exchange);
+    gsv_access_log_write(exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
         gsv_client_hold(exchange->client, 0); /* one reply at a time, even with pipelining */

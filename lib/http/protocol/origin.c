@@ -9,7 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -185,7 +185,7 @@ static bool check_origin(struct gsv_exchange *exchange)
 
 bool gsv_origin_admit(struct gsv_exchange *exchange)
 {
-    struct gsv_keys *keys = &exchange->server->keys;
+    struct gsv_keys *keys = exchange->server->keys;
     bool needs_key;
 
     pthread_mutex_lock(&keys->lock);

@@ -4,14 +4,15 @@
  * Order: CORS preflight, route, API key, Host and Origin, Content-Length, then body and JSON. The
  * header part runs on the event loop thread, the body part on it or a worker thread.
  */
+#include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/request.h"
 
 #include "lib/base/json_tree.h"
+#include "lib/http/core/encoding.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
-#include "lib/http/core/encoding.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ bool gsv_request_begin(struct gsv_exchange *exchange)
         const size_t n_found = exchange->n_headers;
 
         exchange->n_headers = n_before;
-        if (!gsv_keys_admit(&exchange->server->keys, exchange))
+        if (!gsv_keys_admit(exchange->server->keys, exchange))
             return false;
         exchange->n_headers = n_found;
         if (found && !(exchange->route->flags & GSV_OPEN) && !gsv_origin_admit(exchange))
@@ -210,7 +211,7 @@ bool gsv_request_json(struct gsv_exchange *exchange)
 
 static bool refuse_name(struct gsv_exchange *exchange, const char *name)
 {
-    const struct gsv_models *models = &exchange->server->models;
+    const struct gsv_models *models = exchange->server->models;
     struct gsv_buffer known = { .maximum = 512 };
 
     for (size_t i = 0; i < models->n; i++)
@@ -239,7 +240,7 @@ static bool check_space(struct gsv_exchange *exchange)
 
 bool gsv_request_model(struct gsv_exchange *exchange, const char *name)
 {
-    struct gsv_models *models = &exchange->server->models;
+    struct gsv_models *models = exchange->server->models;
     struct gsv_entry *entry = name ? gsv_models_entry(models, name) : models->entries;
 
     if (!entry)

@@ -10,9 +10,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
-#include "lib/http/server.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -157,8 +157,10 @@ void gsv_worker_threads_taken_over(struct gsv_worker_threads *workers,
     exchange->n_made_bytes = 0;
 }
 
-void gsv_worker_threads_tell_unread(struct gsv_worker_threads *workers, size_t n_bytes)
+void gsv_http_tell_unread(struct gpuserve_http *server, size_t n_bytes)
 {
+    struct gsv_worker_threads *workers = server->workers;
+
     atomic_store(&workers->unread_bytes, n_bytes);
     if (!atomic_load(&workers->postponed))
         return;

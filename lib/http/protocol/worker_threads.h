@@ -52,9 +52,6 @@ void gsv_worker_threads_reset(struct gsv_worker_threads *workers);
 /* Runs gsv_dispatch_offload() on a worker thread. The connection is suspended or about to be. */
 void gsv_worker_threads_add(struct gsv_worker_threads *workers, struct gsv_exchange *exchange);
 
-/* Reports the unread reply bytes. Called on every turn of the event loop, which also ends
- * backpressure. */
-void gsv_worker_threads_tell_unread(struct gsv_worker_threads *workers, size_t n_bytes);
 /* Adds a new reply to made_bytes; */
 void gsv_worker_threads_made(struct gsv_worker_threads *workers, struct gsv_exchange *exchange);
 /* removes it when the event loop has queued it or the exchange ends. */

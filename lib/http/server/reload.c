@@ -7,8 +7,11 @@
  * two models.
  */
 #include "lib/base/error.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/access.h"
+#include "lib/http/protocol/access_log.h"
 #include "lib/http/protocol/exchange.h"
-#include "lib/http/server.h"
 
 /* The caller gets the first failure; the log has all of them. */
 static void note(struct gpuserve_http *server, gpuserve_status *st, gpuserve_error *first,
@@ -27,13 +30,13 @@ static void note(struct gpuserve_http *server, gpuserve_status *st, gpuserve_err
 static gpuserve_status reload_model(struct gpuserve_http *server, struct gsv_entry *entry,
                                     gpuserve_error *error)
 {
-    struct gsv_served *before = gsv_models_hold(&server->models, entry);
+    struct gsv_served *before = gsv_models_hold(server->models, entry);
     gpuserve_status st = GPUSERVE_OK;
 
     if (!before) /* unloaded by a client */
         return GPUSERVE_OK;
     if (before->owned)
-        st = gsv_models_load(&server->models, entry, true, error);
+        st = gsv_models_load(server->models, entry, true, error);
     gsv_served_release(before);
     return st;
 }
@@ -46,12 +49,12 @@ GPUSERVE_API gpuserve_status gpuserve_http_reload(gpuserve_http *server, gpuserv
     if (!server)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`server` is NULL");
     pthread_mutex_lock(&server->reloading);
-    note(server, &st, error, gsv_keys_reload(&server->keys, &one), &one, "the key file");
+    note(server, &st, error, gsv_keys_reload(server->keys, &one), &one, "the key file");
     note(server, &st, error, gsv_tls_reload(&server->tls, &one), &one, "the certificate");
-    note(server, &st, error, gsv_access_log_reopen(&server->access_log, &one), &one,
+    note(server, &st, error, gsv_access_log_reopen(server->access_log, &one), &one,
          "the access log");
-    for (size_t i = 0; i < server->models.n; i++) {
-        struct gsv_entry *entry = &server->models.entries[i];
+    for (size_t i = 0; i < server->models->n; i++) {
+        struct gsv_entry *entry = &server->models->entries[i];
 
         note(server, &st, error, reload_model(server, entry, &one), &one, entry->name);
     }

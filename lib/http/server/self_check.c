@@ -6,7 +6,7 @@
  * open. Calls are serialized by `asking`.
  */
 #include "lib/base/error.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>

@@ -8,7 +8,12 @@
  * only when no connection is suspended, that is when n_working is 0.
  */
 #include "lib/base/clock.h"
-#include "lib/http/server.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/models/idle.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/access_log.h"
+#include "lib/http/protocol/worker_threads.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -28,19 +33,6 @@
  * kB libmicrohttpd uses mmap(): freed memory returns to the system, and untouched pages cost
  * nothing. */
 enum { CONNECTION_MEMORY = 56 * 1024 };
-
-void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
-{
-    char line[1024];
-    va_list arguments;
-
-    if (!server->options.log || level > server->options.log_level)
-        return;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-    server->options.log(server->options.log_user, level, line);
-}
 
 static void log_from_mhd(void *user, const char *format, va_list arguments)
 {
@@ -190,7 +182,7 @@ static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error
     if (!server->daemon)
         return gsv_fail(error, GPUSERVE_E_IO, "%s: the HTTP server did not start: %s",
                         server->address, strerror(errno));
-    st = gsv_worker_threads_start(&server->workers, options->n_threads, options->max_unread_bytes,
+    st = gsv_worker_threads_start(server->workers, options->n_threads, options->max_unread_bytes,
                                   error);
     return st == GPUSERVE_OK ? gsv_event_loop_start(&server->event_loop, server, error) : st;
 }
@@ -205,24 +197,43 @@ static void warn_of_certificate(const struct gpuserve_http *server)
                      server->tls.certificate_file, (now - end) / 86400);
 }
 
+/* A server with the parts that its higher layers define. */
+struct whole_server {
+    struct gpuserve_http http; /* first: the address that is freed */
+    struct gsv_worker_threads workers;
+    struct gsv_models models;
+    struct gsv_load_queue loads, checks;
+    struct gsv_idle idle_models;
+    struct gsv_keys keys;
+    struct gsv_access_log access_log;
+};
+
 /* An idle server, to be freed by gpuserve_http_stop(); NULL: out of memory. */
 static struct gpuserve_http *create(void)
 {
-    struct gpuserve_http *server = calloc(1, sizeof(*server));
+    struct whole_server *parts = calloc(1, sizeof(*parts));
+    struct gpuserve_http *server = &parts->http;
 
-    if (!server)
+    if (!parts)
         return NULL;
+    server->workers = &parts->workers;
+    server->models = &parts->models;
+    server->loads = &parts->loads;
+    server->checks = &parts->checks;
+    server->idle_models = &parts->idle_models;
+    server->keys = &parts->keys;
+    server->access_log = &parts->access_log;
     server->listener = -1;
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->reloading, NULL);
-    pthread_mutex_init(&server->keys.lock, NULL);
-    pthread_mutex_init(&server->access_log.lock, NULL);
+    pthread_mutex_init(&server->keys->lock, NULL);
+    pthread_mutex_init(&server->access_log->lock, NULL);
     pthread_mutex_init(&server->tls.lock, NULL);
     pthread_mutex_init(&server->asking, NULL);
     pthread_cond_init(&server->idle, NULL);
-    gsv_load_queue_init(&server->loads, &server->models);
-    gsv_load_queue_init(&server->checks, &server->models);
-    gsv_idle_init(&server->idle_models, &server->models);
+    gsv_load_queue_init(server->loads, server->models);
+    gsv_load_queue_init(server->checks, server->models);
+    gsv_idle_init(server->idle_models, server->models);
     server->started_ns = gsv_now_ns();
     if (getrandom(&server->seed, sizeof(server->seed), GRND_NONBLOCK) < 0)
         server->seed = server->started_ns; /* names requests only, not a secret */
@@ -242,7 +253,8 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = gsv_hosts_open(server, error);
     if (st == GPUSERVE_OK)
-        st = gsv_keys_open(&server->keys, &server->options, error);
+        st = gsv_keys_open(server->keys, &server->options, error);
+    server->has_keys = server->keys->n > 0;
     if (st == GPUSERVE_OK)
         st = gsv_tls_open(&server->tls, &server->options, error);
     return st;
@@ -279,7 +291,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the server");
     st = prepare(server, given, error);
     if (st == GPUSERVE_OK)
-        st = gsv_access_log_open(&server->access_log, server->options.access_log, error);
+        st = gsv_access_log_open(server->access_log, server->options.access_log, error);
     if (st == GPUSERVE_OK)
         warn_of_certificate(server);
     if (st == GPUSERVE_OK && server->options.batch_dir)
@@ -291,7 +303,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     if (st == GPUSERVE_OK && !context)
         st = gpuserve_context_create(&own, NULL, error);
     if (st == GPUSERVE_OK)
-        st = gsv_models_open(&server->models, context ? context : own, server->options.models,
+        st = gsv_models_open(server->models, context ? context : own, server->options.models,
                              server->options.n_models, error);
     gpuserve_context_unref(&own);
     server->options.models = NULL; /* borrowed from the caller until here */
@@ -368,7 +380,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
     atomic_store(&server->draining, true);
     gsv_batch_jobs_drain(server->batches);
     wait_for_delay(server->options.shutdown_delay_ms);
-    gsv_load_queue_close(&server->loads);
+    gsv_load_queue_close(server->loads);
     gsv_event_loop_drain(&server->event_loop);
     return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
 }
@@ -383,8 +395,8 @@ static void cancel_all(struct gpuserve_http *server)
             gpuserve_cancel(x->work.request);
     }
     pthread_mutex_unlock(&server->lock);
-    gsv_load_queue_close(&server->loads);
-    gsv_load_queue_close(&server->checks);
+    gsv_load_queue_close(server->loads);
+    gsv_load_queue_close(server->checks);
     pthread_mutex_lock(&server->lock);
     while (server->n_working > 0)
         pthread_cond_wait(&server->idle, &server->lock);
@@ -402,19 +414,19 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_batch_jobs_stop(server->batches); /* its lines count as work */
     if (server->daemon)
         cancel_all(server);
-    gsv_load_queue_close(&server->loads);
-    gsv_load_queue_close(&server->checks);
-    gsv_load_queue_join(&server->loads);
-    gsv_load_queue_join(&server->checks);
-    gsv_idle_close(&server->idle_models);
-    gsv_worker_threads_stop(&server->workers);
+    gsv_load_queue_close(server->loads);
+    gsv_load_queue_close(server->checks);
+    gsv_load_queue_join(server->loads);
+    gsv_load_queue_join(server->checks);
+    gsv_idle_close(server->idle_models);
+    gsv_worker_threads_stop(server->workers);
     gsv_event_loop_stop(&server->event_loop); /* its clients leave the load queues */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    gsv_load_queue_destroy(&server->loads);
-    gsv_load_queue_destroy(&server->checks);
-    gsv_idle_destroy(&server->idle_models);
-    gsv_worker_threads_reset(&server->workers);
+    gsv_load_queue_destroy(server->loads);
+    gsv_load_queue_destroy(server->checks);
+    gsv_idle_destroy(server->idle_models);
+    gsv_worker_threads_reset(server->workers);
     gsv_http_close_listener(server);
     for (size_t i = 0; i < server->n_expected; i++) {
         if (server->expected[i])
@@ -425,15 +437,15 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         free(server->origins[i]);
     free(server->origins);
     gsv_hosts_close(server);
-    gsv_keys_close(&server->keys);
+    gsv_keys_close(server->keys);
     gsv_tls_close(&server->tls);
-    gsv_access_log_close(&server->access_log);
+    gsv_access_log_close(server->access_log);
     gsv_batch_jobs_close(&server->batches);
-    gsv_models_close(&server->models);
+    gsv_models_close(server->models);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->reloading);
-    pthread_mutex_destroy(&server->keys.lock);
-    pthread_mutex_destroy(&server->access_log.lock);
+    pthread_mutex_destroy(&server->keys->lock);
+    pthread_mutex_destroy(&server->access_log->lock);
     pthread_mutex_destroy(&server->tls.lock);
     pthread_mutex_destroy(&server->asking);
     pthread_mutex_destroy(&server->lock);

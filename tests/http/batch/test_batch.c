@@ -3,8 +3,8 @@
  */
 #include "lib/base/buffer.h"
 #include "lib/http/batch/batch.h"
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/request.h"
-#include "lib/http/server.h"
 #include "tests/base/folder.h"
 
 #include <criterion/criterion.h>

@@ -4,9 +4,10 @@
  * Models are fakes: a load blocks until the test releases it, and is counted.
  */
 #include "lib/base/error.h"
-#include "lib/http/inference/load_queue.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/models/model_registry.h"
+#include "lib/http/protocol/exchange.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

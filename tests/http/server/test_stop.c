@@ -2,7 +2,9 @@
  * test_stop.c - a server is stopped while clients that wait for loads disconnect: their resources
  * stay valid until the last client has gone.
  */
-#include "lib/http/server.h"
+#include "lib/http/inference/load_queue.h"
+#include "lib/http/net/server_state.h"
+#include "lib/http/protocol/exchange.h"
 
 #include <gpuserve/http.h>
 
@@ -44,8 +46,8 @@ void __wrap_gsv_event_loop_stop(struct gsv_event_loop *event_loop)
     struct gsv_exchange *exchange = calloc(1, sizeof(*exchange));
 
     cr_assert_not_null(exchange);
-    gsv_load_queue_leave(&event_loop->server->loads, exchange);
-    gsv_load_queue_leave(&event_loop->server->checks, exchange);
+    gsv_load_queue_leave(event_loop->server->loads, exchange);
+    gsv_load_queue_leave(event_loop->server->checks, exchange);
     free(exchange);
     __real_gsv_event_loop_stop(event_loop);
 }

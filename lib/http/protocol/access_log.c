@@ -5,15 +5,15 @@
  * write, so a full pipe drops the line and counts it in n_lost. After a partial write the next
  * line starts with a line feed.
  */
-#include "lib/http/server/access_log.h"
+#include "lib/http/protocol/access_log.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 #include "lib/http/net/event_loop.h"
-#include "lib/http/server.h"
+#include "lib/http/net/server_state.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,26 +1,30 @@
 /*
- * server.h - the state of one running server, shared by all files of lib/http.
+ * server_state.h - the state of one running server, for every layer of lib/http.
  *
  * Ownership: gpuserve_http_start() creates it, gpuserve_http_stop() frees it. `options` is
  * read-only after the start. The sub-objects have their own locks; the fields after `lock` are
- * protected by it.
+ * protected by it. The parts of higher layers are pointers to types that these layers define, so
+ * that includes never go up; server.c allocates them with this struct.
  */
-#ifndef GSV_HTTP_SERVER_H
-#define GSV_HTTP_SERVER_H
+#ifndef GSV_HTTP_SERVER_STATE_H
+#define GSV_HTTP_SERVER_STATE_H
 
-#include "lib/http/server/access_log.h"
-#include "lib/http/protocol/worker_threads.h"
-#include "lib/http/protocol/exchange.h"
 #include "lib/http/net/event_loop.h"
-#include "lib/http/protocol/access.h"
-#include "lib/http/inference/idle.h"
-#include "lib/http/inference/load_queue.h"
-#include "lib/http/inference/model_registry.h"
 #include "lib/http/net/tls.h"
 
+#include <gpuserve/http.h>
+
+#include <microhttpd.h>
 #include <sys/un.h>
 
+struct gsv_access_log;
 struct gsv_batch_jobs;
+struct gsv_exchange;
+struct gsv_idle;
+struct gsv_keys;
+struct gsv_load_queue;
+struct gsv_models;
+struct gsv_worker_threads;
 
 struct gpuserve_http {
     gpuserve_http_options options; /* complete: defaults are filled in */
@@ -31,15 +35,18 @@ struct gpuserve_http {
     int listener;
     struct MHD_Daemon *daemon;
     struct gsv_event_loop event_loop;
-    struct gsv_worker_threads workers;
-    struct gsv_models models;
-    struct gsv_load_queue loads, checks;
-    struct gsv_idle idle_models;
-    struct gsv_keys keys;
-    struct gsv_access_log access_log;
     struct gsv_tls tls;
+    /* Of higher layers. */
+    struct gsv_worker_threads *workers;
+    struct gsv_models *models;
+    struct gsv_load_queue *loads, *checks;
+    struct gsv_idle *idle_models;
+    struct gsv_keys *keys;
+    struct gsv_access_log *access_log;
     struct gsv_batch_jobs *batches; /* NULL: no batch_dir */
-    char **origins;                 /* [n_origins] allowed for CORS */
+
+    bool has_keys;  /* at the start: requests need an API key */
+    char **origins; /* [n_origins] allowed for CORS */
     size_t n_origins;
     char **allowed_hosts; /* [n_allowed_hosts] */
     size_t n_allowed_hosts;
@@ -68,10 +75,6 @@ struct gpuserve_http {
 void gsv_http_log(const struct gpuserve_http *server, int32_t level, const char *format, ...)
     GPUSERVE_PRINTF(3, 4);
 
-/* True if the server is not draining, the default model is loaded and can compute, and no other
- * model has lost its device for good. False: `why` holds the reason. */
-bool gsv_http_ready(struct gpuserve_http *server, gpuserve_error *why);
-
 /* listen.c: creates the listening socket and fills server->address. */
 gpuserve_status gsv_http_listen(struct gpuserve_http *server, gpuserve_error *error);
 /* Checks that the options' address is valid and may be listened on. */
@@ -83,17 +86,13 @@ gpuserve_status gsv_http_listen_unix(struct gpuserve_http *server, const char *p
                                      gpuserve_error *error);
 void gsv_http_remove_socket(const struct gpuserve_http *server);
 
-/* mhd_callbacks.c: libmicrohttpd's callbacks; `user` is the server. */
-void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
-enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
-                               const char *method, const char *version, const char *upload,
-                               size_t *upload_size, void **context);
-void gsv_on_connection(void *user, struct MHD_Connection *connection, void **context,
-                       enum MHD_ConnectionNotificationCode what);
-/* Registers `client` as the owner of the socket that libmicrohttpd is about to get. False: out of
- * memory. */
+/* Implemented one layer above. */
+
+/* mhd_callbacks.c: registers `client` as the owner of the socket that libmicrohttpd is about to
+ * get. False: out of memory. */
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client);
-void gsv_on_completed(void *user, struct MHD_Connection *connection, void **context,
-                      enum MHD_RequestTerminationCode why);
+/* worker_threads.c: reports the unread reply bytes. Called on every turn of the event loop, which
+ * also ends backpressure. */
+void gsv_http_tell_unread(struct gpuserve_http *server, size_t n_bytes);
 
 #endif

@@ -4,7 +4,7 @@
  * The baseline is taken once, before the model starts to serve; after that it is read-only. So any
  * thread may read the statistics.
  */
-#include "lib/http/inference/model_registry.h"
+#include "lib/http/models/model_registry.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"

@@ -4,15 +4,11 @@
  * Loads run one at a time under `loading`, without `lock`. The write lock is held only to swap an
  * entry's model; the old one is released after it. A replacement must pass one test text first.
  */
-#include "lib/http/inference/model_registry.h"
-#include "lib/base/clock.h"
-#include "lib/http/protocol/exchange.h"
-
-#include "lib/http/inference/embedding.h"
+#include "lib/http/models/model_registry.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/http/server.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -111,6 +107,16 @@ const char *gsv_served_label(const struct gsv_served *served, size_t index)
     return label ? label : "";
 }
 
+static void free_ranges(struct gsv_ranges *ranges)
+{
+    while (ranges) {
+        struct gsv_ranges *next = ranges->next;
+
+        free(ranges);
+        ranges = next;
+    }
+}
+
 void gsv_served_release(struct gsv_served *served)
 {
     if (!served || atomic_fetch_sub(&served->n_users, 1) != 1)
@@ -119,7 +125,7 @@ void gsv_served_release(struct gsv_served *served)
         gpuserve_model_close(&served->model);
     json_decref(served->facts);
     gsv_batches_free(&served->tried_batches);
-    gsv_ranges_free(atomic_load(&served->ranges));
+    free_ranges(atomic_load(&served->ranges));
     free(served);
 }
 

@@ -5,14 +5,13 @@
  * (`n_active`) is not idle.
  * Threading: the fields of a model are atomic; `lock` only pairs changes with the sleep.
  */
-#include "lib/http/inference/idle.h"
+#include "lib/http/models/idle.h"
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/http/inference/model_registry.h"
-#include "lib/http/protocol/exchange.h"
-#include "lib/http/server.h"
+#include "lib/http/models/model_registry.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 

@@ -25,7 +25,6 @@
  */
 
 struct gsv_served;
-struct gsv_ranges;
 
 /* Batch counts by number of texts, in ascending order. */
 struct gsv_batches {
@@ -48,6 +47,15 @@ struct gsv_model_stats {
     _Atomic uint64_t last_ms; /* start of the latest job, in ms since 1970; 0: none */
 };
 
+/* Ranges for one form of a model's vectors; an immutable entry of a linked list. */
+struct gsv_ranges {
+    struct gsv_ranges *next;
+    char fingerprint[40]; /* a swap by the host program changes it */
+    uint32_t normalize;
+    size_t columns, depth; /* depth: entries from this one on */
+    float values[];        /* [2, columns] */
+};
+
 /* One loaded model, shared by reference. Immutable except for the atomic fields. */
 struct gsv_served {
     _Atomic size_t n_users;
@@ -67,7 +75,7 @@ struct gsv_served {
     _Atomic uint64_t used_ns; /* end of the last job */
     _Atomic size_t n_active;  /* jobs */
     _Atomic bool is_suspended;
-    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See embedding.h */
+    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.c */
 };
 
 struct gsv_entry {
@@ -97,6 +105,8 @@ void gsv_models_close(struct gsv_models *models);
 struct gsv_entry *gsv_models_entry(struct gsv_models *models, const char *name);
 /* A reference to the entry's model; NULL if not loaded. */
 struct gsv_served *gsv_models_hold(struct gsv_models *models, struct gsv_entry *entry);
+/* Releases a reference; accepts NULL. */
+void gsv_served_release(struct gsv_served *served);
 /* A label as text. "" if the program that lends its model swapped in one with fewer labels. */
 const char *gsv_served_label(const struct gsv_served *served, size_t index);
 /* Runs one text, different each time to bypass the cache. */
