@@ -58,8 +58,7 @@ SHARED = {
     "lib/model/model.h": "the interface of the tree",
     "lib/model/spec.h": "what a model is made of: the parts of the tree build it, load it and run it",
     "lib/model/weight_map.h": "how each part of an encoder names its tensors",
-    "lib/runtime/context.h": "what the models of a process share: options, log, budget, metrics",
-    "lib/runtime/model.h": "what the parts of a loaded model share",
+    "lib/runtime/model.h": "one loaded model: the scheduler runs its batches, and models/ loads and replaces it",
 }
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvrtc|nvtx|cuComplex|mma\.h)")
 CUDA_FOLDERS = ("kernels/cuda/", "tests/", "benchmarks/")

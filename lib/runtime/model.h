@@ -11,12 +11,12 @@
 #ifndef GSV_RUNTIME_MODEL_H
 #define GSV_RUNTIME_MODEL_H
 
-#include "lib/runtime/scheduler/batcher.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/memory/budget.h"
-#include "lib/runtime/scheduler/cache.h"
-#include "lib/runtime/context.h"
-#include "lib/runtime/scheduler/tokenize_chunk.h"
 #include "lib/runtime/plan/load_plan.h"
+#include "lib/runtime/scheduler/batcher.h"
+#include "lib/runtime/scheduler/cache.h"
+#include "lib/runtime/scheduler/tokenize_chunk.h"
 #include "lib/runtime/scheduler/worker.h"
 
 struct gsv_entity_exec;

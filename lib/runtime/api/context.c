@@ -5,13 +5,17 @@
  * The last gpuserve_context_unref() frees it. Contexts share no state with each other. Threading:
  * the reference count is atomic; log_scope is thread-local.
  */
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include "lib/base/error.h"
 #include "lib/base/host/cpu_allowance.h"
 #include "lib/base/host/host.h"
+#include "lib/runtime/devices/device.h"
+#include "lib/runtime/memory/budget.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/models/weights_cache.h"
+#include "lib/runtime/plan/model_path.h"
+#include "lib/runtime/scheduler/concurrency.h"
 
 #include <gpuserve/gpuserve.h>
 #include <inttypes.h>
@@ -85,14 +89,36 @@ static int32_t allowed_threads(void)
     return allowance.threads;
 }
 
+/* A context with the parts that its higher layers define. */
+struct whole_context {
+    struct gpuserve_context context; /* first: the address that is freed */
+    struct gsv_hub hub;
+    struct gsv_cores cores;
+    struct gsv_budget budget;
+    struct gsv_plugin cuda;
+};
+
+static gpuserve_context *allocate(void)
+{
+    struct whole_context *parts = gsv_alloc_array(1, sizeof(*parts));
+
+    if (!parts)
+        return NULL;
+    parts->context.hub = &parts->hub;
+    parts->context.cores = &parts->cores;
+    parts->context.budget = &parts->budget;
+    parts->context.cuda = &parts->cuda;
+    return &parts->context;
+}
+
 static void context_free(gpuserve_context *context)
 {
-    gsv_plugin_close(&context->cuda);
-    gsv_budget_reset(&context->budget);
+    gsv_plugin_close(context->cuda);
+    gsv_budget_reset(context->budget);
     gsv_metrics_reset(&context->metrics);
-    gsv_hub_reset(&context->hub);
+    gsv_hub_reset(context->hub);
     free(context->weights_folder);
-    gsv_cores_reset(&context->cores);
+    gsv_cores_reset(context->cores);
     gsv_topology_reset(&context->topology);
     gsv_fork_check_reset(&context->fork_check);
     pthread_mutex_destroy(&context->lock);
@@ -116,7 +142,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
         st = check_options(&options, error);
     if (st != GPUSERVE_OK)
         return st;
-    context = gsv_alloc_array(1, sizeof(*context));
+    context = allocate();
     if (!context)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a context");
     pthread_mutex_init(&context->lock, NULL);
@@ -124,20 +150,21 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     gsv_nvtx_init(&context->nvtx);
     atomic_init(&context->n_owners, 1);
     context->n_threads = options.n_threads ? (int32_t)options.n_threads : allowed_threads();
-    gsv_cores_init(&context->cores, context->n_threads);
+    gsv_cores_init(context->cores, context->n_threads);
     if (gsv_core_set_allowed(&allowed))
         gsv_topology_read(&context->topology, "/sys/devices/system", &allowed);
     context->log = options.log;
     context->log_user = options.log_user;
     context->log_level = options.log_level ? options.log_level : GPUSERVE_LOG_WARNING;
-    gsv_budget_init(&context->budget, &options, gsv_evict_one);
+    context->memory_policy = options.memory_policy;
+    gsv_budget_init(context->budget, &options, gsv_evict_one);
     st = gsv_fork_check_init(&context->fork_check, error);
     if (st == GPUSERVE_OK)
-        st = gsv_hub_init(&context->hub, options.cache_dir, error);
+        st = gsv_hub_init(context->hub, options.cache_dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_weights_folder(&context->weights_folder, error);
     if (st == GPUSERVE_OK)
-        st = gsv_plugin_init(&context->cuda, "cuda", options.plugin_dir, error);
+        st = gsv_plugin_init(context->cuda, "cuda", options.plugin_dir, error);
     if (st != GPUSERVE_OK) {
         context_free(context);
         return st;

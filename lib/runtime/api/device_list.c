@@ -8,7 +8,7 @@
  * figures again; no state is kept between calls.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
 #include "lib/runtime/devices/device.h"
 

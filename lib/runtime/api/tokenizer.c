@@ -10,7 +10,7 @@
 #include "lib/model/formats/formats.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/api/tokenize.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/plan/model_path.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static gpuserve_status find_path(gpuserve_context *context, const char *name, ch
 
     if (context) {
         st = gsv_context_check(context, error);
-        return st == GPUSERVE_OK ? gsv_hub_find(&context->hub, name, path, error) : st;
+        return st == GPUSERVE_OK ? gsv_hub_find(context->hub, name, path, error) : st;
     }
     st = gsv_hub_init(&hub, NULL, error);
     if (st == GPUSERVE_OK)

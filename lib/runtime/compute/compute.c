@@ -8,7 +8,7 @@
 #include "lib/runtime/compute/compute.h"
 
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/devices/device.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <inttypes.h>
 #include <string.h>

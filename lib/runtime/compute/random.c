@@ -5,7 +5,7 @@
  */
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <inttypes.h>
 

@@ -15,7 +15,7 @@
 #include "lib/model/formats/checkpoint_writer.h"
 #include "lib/model/formats/formats.h"
 #include "lib/model/modules/modules.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/plan/model_path.h"
 
@@ -321,7 +321,7 @@ GPUSERVE_API gpuserve_status gpuserve_convert(gpuserve_context *context, const c
     if (st == GPUSERVE_OK)
         st = take_context(&c, context, error);
     if (st == GPUSERVE_OK)
-        st = gsv_hub_find(&c.context->hub, model, &c.input, error);
+        st = gsv_hub_find(c.context->hub, model, &c.input, error);
     if (st == GPUSERVE_OK)
         st = gsv_output_check(output, c.input, c.options.force == 1, error);
     if (st == GPUSERVE_OK)

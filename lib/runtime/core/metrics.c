@@ -6,7 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #ifndef GSV_RUNTIME_CUDA_DEVICES_H
 #define GSV_RUNTIME_CUDA_DEVICES_H
 
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/devices/gpu_inventory.h"
 #include "lib/runtime/devices/selector.h"
 

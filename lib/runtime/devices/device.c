@@ -12,7 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
 
 #include <stdio.h>
@@ -28,9 +28,9 @@ gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve
     *backend = NULL;
     *count = 0;
     pthread_mutex_lock(&context->lock);
-    st = gsv_plugin_load(&context->cuda, error);
+    st = gsv_plugin_load(context->cuda, error);
     if (st == GPUSERVE_OK)
-        *backend = context->cuda.backend;
+        *backend = context->cuda->backend;
     pthread_mutex_unlock(&context->lock);
     if (st == GPUSERVE_OK)
         st = (*backend)->device_count(count, error);

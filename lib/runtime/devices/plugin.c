@@ -13,7 +13,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static uint64_t device_limit(const struct gsv_budget *budget,
 
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
     const uint64_t own = model_budget ? model_budget : UINT64_MAX;
     uint64_t all;
 
@@ -285,7 +285,7 @@ static gpuserve_status wait_for_memory(gpuserve_context *context, struct gsv_pla
                                        const struct gsv_memory_reservation *reservation,
                                        uint64_t until_ns, gpuserve_error *error)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
     const uint64_t begin_ns = gsv_now_ns();
     const uint64_t end_ns =
         smaller(begin_ns + (uint64_t)budget->wait_ms * 1000000, until_ns ? until_ns : UINT64_MAX);
@@ -335,7 +335,7 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
                                    struct gsv_memory_reservation *reservation,
                                    gpuserve_error *error)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
     struct gsv_memory_reservation wanted = { .name = name,
                                              .devices = plan->replicas,
                                              .n_devices = plan->n_replicas,
@@ -363,7 +363,7 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
 void gsv_budget_release_device(gpuserve_context *context,
                                struct gsv_memory_reservation *reservation, size_t which)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
 
     pthread_mutex_lock(&budget->lock);
     reservation->lost |= UINT64_C(1) << which;
@@ -376,7 +376,7 @@ void gsv_budget_release_device(gpuserve_context *context,
 void gsv_budget_release_all_but(gpuserve_context *context,
                                 struct gsv_memory_reservation *reservation, uint64_t bytes)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
 
     pthread_mutex_lock(&budget->lock);
     reservation->bytes = bytes;
@@ -387,7 +387,7 @@ void gsv_budget_release_all_but(gpuserve_context *context,
 
 void gsv_budget_release(gpuserve_context *context, struct gsv_memory_reservation *reservation)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
 
     pthread_mutex_lock(&budget->lock);
     if (reservation->is_reserved)
@@ -425,12 +425,12 @@ GPUSERVE_API gpuserve_status gpuserve_context_set_budget(gpuserve_context *conte
         st = gsv_device_choose(context, device, &choice, error);
     if (st != GPUSERVE_OK)
         return st;
-    pthread_mutex_lock(&context->budget.lock);
+    pthread_mutex_lock(&context->budget->lock);
     if (device)
-        st = set_device(&context->budget, &choice, bytes, error);
+        st = set_device(context->budget, &choice, bytes, error);
     else
-        context->budget.bytes = bytes;
-    pthread_cond_broadcast(&context->budget.freed); /* the budget may have grown */
-    pthread_mutex_unlock(&context->budget.lock);
+        context->budget->bytes = bytes;
+    pthread_cond_broadcast(&context->budget->freed); /* the budget may have grown */
+    pthread_mutex_unlock(&context->budget->lock);
     return st;
 }

@@ -58,9 +58,6 @@ void gsv_budget_init(struct gsv_budget *budget, const gpuserve_context_options *
                      gsv_evict_fn evict);
 void gsv_budget_reset(struct gsv_budget *budget);
 
-/* Set plan->available (free now) and plan->max_available (free if no other model were loaded). */
-void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
-
 /* Whether a reservation holds memory of a device. */
 bool gsv_reservation_is_on(const struct gsv_memory_reservation *reservation,
                            const struct gsv_device_choice *device);

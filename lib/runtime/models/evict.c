@@ -7,7 +7,7 @@
  */
 #include "lib/runtime/models/handle.h"
 
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <inttypes.h>
 
@@ -55,7 +55,7 @@ static gpuserve_model *find_victim(const struct gsv_budget *budget,
 
 bool gsv_evict_one(gpuserve_context *context, const struct gsv_device_choice *device)
 {
-    struct gsv_budget *budget = &context->budget;
+    struct gsv_budget *budget = context->budget;
     gpuserve_model *victim = find_victim(budget, device);
     uint64_t bytes;
 

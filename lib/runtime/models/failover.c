@@ -17,8 +17,8 @@
 #include "lib/runtime/models/failover.h"
 
 #include "lib/base/error.h"
-#include "lib/runtime/models/handle.h"
 #include "lib/runtime/core/json_out.h"
+#include "lib/runtime/models/handle.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -251,7 +251,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
 {
     const struct gsv_plan *plan = &model->plan;
     const struct gsv_batcher_options options = {
-        .cores = plan->device.is_cpu ? &model->context->cores : NULL,
+        .cores = plan->device.is_cpu ? model->context->cores : NULL,
         .metrics = &model->context->metrics,
         .completions = completions,
         .max_queue_tokens = plan->max_queue_tokens,

@@ -28,7 +28,7 @@ static gpuserve_model *find(const struct gsv_budget *budget, const char *name, c
 
 gpuserve_status gsv_registry_add(gpuserve_model *handle, bool is_unique, gpuserve_error *error)
 {
-    struct gsv_budget *budget = &handle->context->budget;
+    struct gsv_budget *budget = handle->context->budget;
     gpuserve_status st = GPUSERVE_OK;
 
     pthread_mutex_lock(&budget->lock);
@@ -46,7 +46,7 @@ gpuserve_status gsv_registry_add(gpuserve_model *handle, bool is_unique, gpuserv
 
 void gsv_registry_remove(gpuserve_model *handle)
 {
-    struct gsv_budget *budget = &handle->context->budget;
+    struct gsv_budget *budget = handle->context->budget;
     gpuserve_model **at = &budget->handles;
 
     pthread_mutex_lock(&budget->lock);
@@ -59,7 +59,7 @@ void gsv_registry_remove(gpuserve_model *handle)
 
 void gsv_registry_set_version(gpuserve_model *handle, char *version)
 {
-    struct gsv_budget *budget = &handle->context->budget;
+    struct gsv_budget *budget = handle->context->budget;
 
     pthread_mutex_lock(&budget->lock);
     free(handle->version);
@@ -111,7 +111,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_find(gpuserve_model **model,
         st = gsv_fail(error, GPUSERVE_E_INVALID, "`name` is NULL");
     if (st != GPUSERVE_OK)
         return st;
-    *model = find_and_ref(&context->budget, name, version);
+    *model = find_and_ref(context->budget, name, version);
     if (*model)
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "model \"%.200s\"%s%.100s is not open", name,
@@ -122,14 +122,14 @@ void gsv_registry_count(gpuserve_context *context, uint32_t *n_open, uint64_t *n
 {
     *n_open = 0;
     *n_suspended = 0;
-    pthread_mutex_lock(&context->budget.lock);
-    for (gpuserve_model *handle = context->budget.handles; handle; handle = handle->next_open) {
+    pthread_mutex_lock(&context->budget->lock);
+    for (gpuserve_model *handle = context->budget->handles; handle; handle = handle->next_open) {
         pthread_mutex_lock(&handle->lock);
         *n_open += handle->current != NULL;
         *n_suspended += handle->current && handle->is_suspended;
         pthread_mutex_unlock(&handle->lock);
     }
-    pthread_mutex_unlock(&context->budget.lock);
+    pthread_mutex_unlock(&context->budget->lock);
 }
 
 /* ----------------------------------------------------------------------------------------
@@ -200,10 +200,10 @@ GPUSERVE_API gpuserve_status gpuserve_context_models(gpuserve_context *context, 
         return st;
     json = gsv_json_begin();
     models = json_array();
-    pthread_mutex_lock(&context->budget.lock);
-    for (gpuserve_model *handle = context->budget.handles; handle; handle = handle->next_open)
+    pthread_mutex_lock(&context->budget->lock);
+    for (gpuserve_model *handle = context->budget->handles; handle; handle = handle->next_open)
         models = prepend(models, describe(handle));
-    pthread_mutex_unlock(&context->budget.lock);
+    pthread_mutex_unlock(&context->budget->lock);
     gsv_json_add_value(&json, "models", models);
     return gsv_json_write(&json, text, capacity, size, error);
 }

@@ -5,7 +5,7 @@
  * therefore be inconsistent by the requests in flight.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/core/metrics.h"
 #include "lib/runtime/models/handle.h"
 

@@ -9,12 +9,13 @@
 #include "lib/base/error.h"
 #include "lib/base/host/cpu_allowance.h"
 #include "lib/base/host/host.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/devices/device.h"
 #include "lib/runtime/models/weights_cache.h"
 #include "lib/runtime/observe/device_report.h"
 #include "lib/runtime/observe/doctor_layers.h"
+#include "lib/runtime/plan/model_path.h"
 
 #include <string.h>
 #include <sys/resource.h>
@@ -195,8 +196,8 @@ static void describe_process(struct gsv_json *json, gpuserve_context *context)
     gsv_json_add_object(json, "environment", gsv_report_environment());
     gsv_json_add_object(json, "limits", describe_limits());
     gsv_json_add_object(json, "weights_cache", describe_weights_cache(context));
-    gsv_json_add_string(json, "model_cache", context->hub.cache);
-    gsv_json_add_string(json, "own_models", context->hub.models);
+    gsv_json_add_string(json, "model_cache", context->hub->cache);
+    gsv_json_add_string(json, "own_models", context->hub->models);
 }
 
 GPUSERVE_API gpuserve_status gpuserve_context_doctor(gpuserve_context *context,

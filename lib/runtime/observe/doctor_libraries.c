@@ -5,10 +5,11 @@
  * name (libcublasLt.so.13.1.0.3), or of the wheel that it belongs to.
  */
 #define _GNU_SOURCE
+#include "lib/runtime/devices/device.h"
 #include "lib/runtime/observe/doctor_layers.h"
 
 #include "lib/base/host/rootfs.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -369,7 +370,7 @@ static void find_own_plugin(struct gsv_machine *machine, gpuserve_context *conte
     gpuserve_error why = GPUSERVE_ERROR_INIT;
     char *path = NULL;
 
-    if (gsv_plugin_find(&context->cuda, &path, &why) == GPUSERVE_OK)
+    if (gsv_plugin_find(context->cuda, &path, &why) == GPUSERVE_OK)
         snprintf(machine->plugin, sizeof(machine->plugin), "%s", path);
     else
         gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);

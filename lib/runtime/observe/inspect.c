@@ -7,7 +7,7 @@
  */
 #include "lib/base/error.h"
 
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/models/handle.h"
 

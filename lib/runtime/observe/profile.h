@@ -6,10 +6,10 @@
 #ifndef GSV_RUNTIME_PROFILE_H
 #define GSV_RUNTIME_PROFILE_H
 
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/memory/budget.h"
-#include "lib/runtime/context.h"
-#include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/observe/profile_backend.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #define GSV_PROFILE_MAX_LAYERS 256
 

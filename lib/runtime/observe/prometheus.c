@@ -6,7 +6,7 @@
  * atomically; the list of models is read under the lock of the metrics.
  */
 #include "lib/base/error.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/observe/prometheus_writer.h"
 

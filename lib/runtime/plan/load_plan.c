@@ -13,7 +13,8 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/model/formats/formats.h"
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
+#include "lib/runtime/plan/model_path.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -156,7 +157,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
     char *path = NULL;
-    gpuserve_status st = gsv_hub_find(&context->hub, model, &path, error);
+    gpuserve_status st = gsv_hub_find(context->hub, model, &path, error);
 
     memset(plan, 0, sizeof(*plan));
     if (st == GPUSERVE_OK)
@@ -456,7 +457,7 @@ static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *contex
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
-    const bool waits = context->budget.policy != GPUSERVE_MEMORY_REFUSE;
+    const bool waits = context->memory_policy != GPUSERVE_MEMORY_REFUSE;
     gpuserve_status st;
 
     plan->may_move = options->on_device_lost != GPUSERVE_LOST_FAIL;

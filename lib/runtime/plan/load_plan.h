@@ -70,6 +70,10 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error);
 
+/* Set plan->available (free now) and plan->max_available (free if no other model were loaded).
+ * Implemented one layer above, in budget.c. */
+void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
+
 /* Threads of the entity head. */
 int32_t gsv_plan_entity_threads(const struct gsv_plan *plan);
 

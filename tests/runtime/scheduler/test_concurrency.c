@@ -3,7 +3,8 @@
  * models; busy models get equal shares.
  */
 #define _GNU_SOURCE
-#include "lib/runtime/context.h"
+#include "lib/runtime/core/context.h"
+#include "lib/runtime/scheduler/concurrency.h"
 
 #include "tests/runtime/fake.h"
 

@@ -1,6 +1,9 @@
 /*
  * context.h - state that the models of a context share: options, logging, memory budget, backends,
  * metrics.
+ *
+ * The parts of higher layers are pointers to types that these layers define, so that includes never
+ * go up; context.c of api/ allocates them with this struct.
  */
 #ifndef GSV_RUNTIME_CONTEXT_H
 #define GSV_RUNTIME_CONTEXT_H
@@ -8,18 +11,19 @@
 #include "lib/base/alloc.h"
 #include "lib/base/host/host.h"
 #include "lib/runtime/core/metrics.h"
+#include "lib/runtime/core/nvtx.h"
 #include "lib/runtime/core/process.h"
-#include "lib/runtime/devices/device.h"
-#include "lib/runtime/memory/budget.h"
-#include "lib/runtime/observe/nvtx.h"
-#include "lib/runtime/plan/model_path.h"
-#include "lib/runtime/scheduler/concurrency.h"
 
 #include <gpuserve/gpuserve.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+struct gsv_budget;
+struct gsv_cores;
+struct gsv_hub;
+struct gsv_plugin;
 
 struct gpuserve_context {
     atomic_size_t n_owners;
@@ -28,17 +32,18 @@ struct gpuserve_context {
     gpuserve_log_fn log; /* may be NULL */
     void *log_user;
     int32_t log_level;
-    struct gsv_hub hub;
+    uint32_t memory_policy; /* gpuserve_memory_policy */
+    struct gsv_hub *hub;
     char *weights_folder; /* of packed weights, see models/weights_cache.h; NULL: none are kept */
     struct gsv_metrics metrics;
     struct gsv_nvtx nvtx;
     atomic_bool driver_hangs; /* the NVIDIA driver does not answer: no further queries */
-    struct gsv_cores cores;   /* n_threads of them */
+    struct gsv_cores *cores;  /* n_threads of them */
     struct gsv_topology topology;
-    struct gsv_budget budget; /* also lists the open models */
+    struct gsv_budget *budget; /* also lists the open models */
 
     pthread_mutex_t lock; /* for the fields below */
-    struct gsv_plugin cuda;
+    struct gsv_plugin *cuda;
 };
 
 /* Check that the context is not NULL and was not created before a fork(). */

@@ -9,7 +9,7 @@
  * The tool's library is never unloaded: it may run threads and expects to see the process end.
  */
 #define _GNU_SOURCE
-#include "lib/runtime/observe/nvtx.h"
+#include "lib/runtime/core/nvtx.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
