@@ -92,7 +92,7 @@ static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OP
 #define AT(field) offsetof(struct cli_args, field)
 #define FLAG(name, letter, commands, field, value, help) \
     { name, letter, OPTION_FLAG, commands, value, 0, 0, help, 0, AT(field) }
-#define TEXT(name, letter, commands, field, argument, help) \
+#define STRING(name, letter, commands, field, argument, help) \
     { name, letter, OPTION_STRING, commands, 0, 0, argument, help, 0, AT(field) }
 #define COUNT(name, commands, field, maximum, help) \
     { name, 0, OPTION_COUNT, commands, 0, maximum, "N", help, 0, AT(field) }
