@@ -1,167 +1,203 @@
 #!/usr/bin/env python3
-"""Single texts beside bulk clients: fairness.py GPUSERVE MODEL --results FOLDER [--seconds S] [--rounds N]
+"""Single texts beside bulk clients: fairness.py GPUSERVE MODEL --results FOLDER [--quick]
 
-For 1, 8 and 100 bulk clients of 200 texts a request, each from an address of its own, in interleaved
-rounds: single texts alone, bulk alone, and both together. Single texts come at 20 % of the
-throughput of bulk alone, from a further address, at random times that do not wait for replies. They
-are sent by a process of their own: 100 threads that write and read bulk bodies in one interpreter
-would delay the single texts before they are sent and after they are answered.
+For each number of bulk clients, rounds of four parts in an order that turns: single texts alone, bulk
+alone, both together, and both together with probes of `Retry-After`. Every client has an address of
+its own. A bulk client sends 200 texts a request, each text once. Single texts come at random times
+that do not wait for replies, at 20 % of the throughput of bulk alone. They are sent by a process of
+their own: threads that write and read bulk bodies in one interpreter would delay them.
+
+All texts have as many tokens, so that a text of one side is as much work as one of the other. The
+server's own count of computed tokens gives the throughput, and must equal the tokens of the texts
+answered: no part does other work than it reports.
 
 Goals: 99.5 % of single texts are answered; their p99 is at most 4 times that of single texts alone;
 all texts together reach 95 % of bulk alone; `Retry-After` is right within 2x: a refused bulk request
-that is sent again after half of the time is mostly refused, after twice the time mostly admitted. A
-verdict is "undecided" where the quartiles of the rounds lie on both sides of the goal.
+that is sent again after half of the time is refused again, after twice the time admitted.
 """
 import argparse
-import datetime
 import http.client
 import json
 import multiprocessing
-import os
 import random
-import statistics
+import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent.parent / "tests/http")]
 
-from measure import processor  # noqa: E402
+import openloop  # noqa: E402
+from client import tokens_each, write_texts  # noqa: E402
+from measure import keep, machine, rounds, today  # noqa: E402
+from verdict import UNDECIDED, line, same_input, spread, verdict  # noqa: E402
 
 BULK_TEXTS = 200
-PARALLEL_SINGLES = 64
-TEXT = "the quick fox number %d jumps over a dog"
-# figure: goal, whether it is the least value
-GOALS = {"answered": (0.995, True), "p99_of_idle": (4, False), "of_bulk_alone": (0.95, True),
-         "retry_after_right": (0.9, True)}
+PROBES = 8              # clients that probe Retry-After at the same time
+FEWEST_PROBES = 4       # of a round: with fewer its share says nothing
+SINGLES_FROM = 1 << 24  # the number of the first single text; bulk texts have lower ones
+SHARE_OF_SINGLES = 0.2
+# figure: goal, whether it is the most
+GOALS = {"answered": (0.995, False), "p99_of_idle": (4, True), "of_bulk_alone": (0.95, False),
+         "retry_after_right": (0.9, False)}
+
+
+def text_of(number):
+    """Texts of equal work: each word is one token."""
+    return openloop.words(number) + " jumps over a dog"
+
+
+def body_of(first, n):
+    return json.dumps({"input": [text_of(first + i) for i in range(n)],
+                       "encoding_format": "base64"}).encode()
 
 
 class Server:
     def __init__(self, program, model):
         self.process = subprocess.Popen([program, "serve", model, "--port", "0"],
                                         stdout=subprocess.PIPE, text=True)
-        url = self.process.stdout.readline().strip()
-        self.host, port = url.split("//")[1].split(":")
+        self.url = self.process.stdout.readline().strip()
+        self.host, port = self.url.split("//")[1].split(":")
         self.port = int(port)
 
     def connect(self, address):
         return http.client.HTTPConnection(self.host, self.port, timeout=300,
                                           source_address=(address, 0))
 
+    def tokens(self):
+        """Tokens computed since the start."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
+            return int(float(re.search(r"^gpuserve_tokens_total(?:\{.*?\})? (\S+)$",
+                                       reply.read().decode(), re.MULTILINE)[1]))
+
     def stop(self):
         self.process.terminate()
         self.process.wait(60)
 
 
-def numbers():
+class Address:
+    """The server as openloop.Client takes it, reached from one address."""
+
+    def __init__(self, server, address):
+        self.host, self.port, self.source = server.host, server.port, (address, 0)
+
+
+class Numbers:
     """A new number for each text, so that none is computed for an equal one."""
-    lock, state = threading.Lock(), [0]
 
-    def take(n):
-        with lock:
-            state[0] += n
-            return state[0]
-    return take
+    def __init__(self, first):
+        self.lock, self.next = threading.Lock(), first
 
-
-take_number = numbers()
+    def take(self, n):
+        with self.lock:
+            self.next += n
+            return self.next - n
 
 
-def embed(connection, n):
-    first = take_number(n)
-    body = json.dumps({"input": [TEXT % (first + i) for i in range(n)], "encoding_format": "base64"})
-    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
-    reply = connection.getresponse()
-    reply.read()
-    return reply.status, int(reply.headers.get("retry-after-ms") or 0)
+def single_texts(server, first, dues, sender):
+    """The process of the single texts: sends (latencies of those answered, how many were refused)."""
+    client = openloop.Client(Address(server, "127.0.2.1"), [body_of(first + i, 1) for i in range(len(dues))])
+    sender.send("ready")
+    client.started = time.perf_counter()
+    for due in dues:
+        while True:
+            left = client.started + due - time.perf_counter()
+            client.receive(left)
+            if left <= 0:
+                break
+        client.send(client.started + due)
+    while client.busy:
+        client.receive(60)
+    answers = client.answers()
+    sender.send(([one.seconds for one in answers if one.status == 200],
+                 sum(one.status != 200 for one in answers)))
 
 
 class Load:
-    """What runs for one part of a round."""
+    """What runs for one part of a round; returns when everything sent is answered."""
 
-    def __init__(self, server, n_bulk, singles_a_second, seconds, seed):
-        self.server, self.seconds, self.rate = server, seconds, singles_a_second
-        self.begin = time.monotonic()
-        self.end = self.begin + seconds
-        self.lock = threading.Lock()
-        self.n_texts, self.latencies, self.n_refused, self.right = 0, [], 0, []
-        self.random = random.Random(seed)
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        own = multiprocessing.get_context("fork").Process(target=self.singles_apart, args=(sender,))
-        if singles_a_second:
-            own.start()  # before the threads, which a fork would lose
+    def __init__(self, server, numbers, tokens, seconds):
+        self.server, self.numbers, self.tokens, self.seconds = server, numbers, tokens, seconds
+        self.lock, self.n_answered, self.n_refused = threading.Lock(), 0, 0
+        self.latencies, self.singles_refused, self.probed = [], 0, []
+
+    def run(self, n_bulk, rate, n_probes=0):
+        receiver, apart = self.start_singles(rate) if rate else (None, None)
+        before, self.begin = self.server.tokens(), time.monotonic()
+        self.end = self.begin + self.seconds
         threads = [threading.Thread(target=self.bulk, args=(i,)) for i in range(n_bulk)]
-        if n_bulk and singles_a_second:
-            threads.append(threading.Thread(target=self.probe))
+        threads += [threading.Thread(target=self.probe, args=(i,)) for i in range(n_probes)]
         for thread in threads:
             thread.start()
+        time.sleep(max(0, self.end - time.monotonic()))
+        self.tokens_per_s = (self.server.tokens() - before) / (time.monotonic() - self.begin)
         for thread in threads:
             thread.join()
-        if singles_a_second:
-            self.latencies, self.n_refused, n_texts = receiver.recv()
-            self.n_texts += n_texts
-            own.join()
+        if apart:
+            self.latencies, self.singles_refused = receiver.recv()
+            apart.join()
+        answered = self.n_answered + len(self.latencies)
+        same_input({"the server, tokens": self.server.tokens() - before,
+                    "the texts answered": answered * self.tokens})
+        return self
 
-    def count(self, n):
+    def start_singles(self, rate):
+        """Its requests are made and the process is ready to send."""
+        chance, dues, due = random.Random(self.numbers["single"].next), [], 0.0
+        while (due := due + chance.expovariate(rate)) < self.seconds:
+            dues.append(due)
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        apart = multiprocessing.get_context("fork").Process(
+            target=single_texts,
+            args=(self.server, self.numbers["single"].take(len(dues)), dues, sender))
+        apart.start()  # before the threads, which a fork would lose
+        receiver.recv()
+        return receiver, apart
+
+    def embed(self, connection):
+        """(status, milliseconds of Retry-After) of one bulk request."""
+        body = body_of(self.numbers["bulk"].take(BULK_TEXTS), BULK_TEXTS)
+        connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        reply.read()
+        if reply.status not in (200, 429):
+            raise RuntimeError(f"the server answered {reply.status}")
         with self.lock:
-            if time.monotonic() <= self.end:
-                self.n_texts += n
+            self.n_answered += BULK_TEXTS * (reply.status == 200)
+            self.n_refused += reply.status == 429
+        return reply.status, int(reply.headers.get("retry-after-ms") or 0)
 
     def bulk(self, number):
         connection = self.server.connect(f"127.0.1.{number + 1}")
         while time.monotonic() < self.end:
-            status, after_ms = embed(connection, BULK_TEXTS)
-            if status == 200:
-                self.count(BULK_TEXTS)
-            else:
+            status, after_ms = self.embed(connection)
+            if status != 200:
                 time.sleep(min(after_ms / 1000, max(0, self.end - time.monotonic())))
         connection.close()
 
-    def single(self, due, local):
-        if not hasattr(local, "connection"):
-            local.connection = self.server.connect("127.0.2.1")
-        status, _ = embed(local.connection, 1)
-        with self.lock:
-            if status == 200:
-                self.latencies.append(time.monotonic() - due)
-            else:
-                self.n_refused += 1
-        if status == 200:
-            self.count(1)
-
-    def singles(self):
-        local, due, pending = threading.local(), self.begin, []
-        with ThreadPoolExecutor(PARALLEL_SINGLES) as pool:
-            while due < self.end:
-                time.sleep(max(0, due - time.monotonic()))
-                pending.append(pool.submit(self.single, due, local))
-                due += self.random.expovariate(self.rate)
-        for one in pending:
-            one.result()
-
-    def singles_apart(self, sender):
-        take_number(1 << 40)  # other texts than those of the bulk clients
-        self.singles()
-        sender.send((self.latencies, self.n_refused, self.n_texts))
-
-    def probe(self):
-        """Whether Retry-After is more than half and less than twice what is right, in turn."""
-        connection, early = self.server.connect("127.0.3.1"), True
+    def probe(self, number):
+        """Send a refused request again after half of Retry-After, or after twice of it, in turn."""
+        connection, early = self.server.connect(f"127.0.3.{number + 1}"), number % 2 == 0
         while time.monotonic() < self.end:
-            status, after_ms = embed(connection, BULK_TEXTS)
+            status, after_ms = self.embed(connection)
             if status == 200:
-                self.count(BULK_TEXTS)
                 continue
-            time.sleep(after_ms / 1000 * (0.5 if early else 2))
-            if time.monotonic() >= self.end:
-                break
-            status, _ = embed(connection, BULK_TEXTS)
-            self.right.append((status == 429) == early)
-            if status == 200:
-                self.count(BULK_TEXTS)
+            wait = after_ms / 1000 * (0.5 if early else 2)
+            if time.monotonic() + wait >= self.end:
+                early = True  # the time left does for none but a short one
+                wait = after_ms / 1000 * 0.5
+                if time.monotonic() + wait >= self.end:
+                    break
+            time.sleep(wait)
+            status, _ = self.embed(connection)
+            with self.lock:
+                self.probed.append({"early": early, "after_ms": after_ms,
+                                    "right": (status == 429) == early})
             early = not early
         connection.close()
 
@@ -170,71 +206,112 @@ def p99(values):
     return sorted(values)[int(0.99 * (len(values) - 1))] if values else float("nan")
 
 
-def one_round(server, n_bulk, seconds, number):
-    """Parts in turn; every second round the other way round, but for the rate, which comes first."""
-    alone = Load(server, n_bulk, 0, seconds, number)
-    rate = alone.n_texts / seconds
-    order = ("idle", "both") if number % 2 == 0 else ("both", "idle")
-    parts = {name: Load(server, n_bulk if name == "both" else 0, max(0.2 * rate, 1), seconds, number)
-             for name in order}
-    both, idle = parts["both"], parts["idle"]
-    n = len(both.latencies) + both.n_refused
-    row = {"bulk_alone_texts_per_s": rate, "both_texts_per_s": both.n_texts / seconds, "singles": n,
-           "idle_p99_ms": p99(idle.latencies) * 1e3, "p99_ms": p99(both.latencies) * 1e3,
-           "answered": len(both.latencies) / n if n else 0,
-           "probes": len(both.right)}
-    row["p99_of_idle"] = row["p99_ms"] / row["idle_p99_ms"]
-    row["of_bulk_alone"] = row["both_texts_per_s"] / rate if rate else 0
-    if both.right:
-        row["retry_after_right"] = sum(both.right) / len(both.right)
-    return row
+def parts_of(args, server, numbers, n_bulk, rate):
+    """The parts of a round, each with its figures."""
+    def load():
+        return Load(server, numbers, args.tokens, args.seconds)
+
+    def singles(done):
+        n = len(done.latencies) + done.singles_refused
+        return {"singles": n, "answered": len(done.latencies) / n if n else 0.0,
+                "p50_ms": p50(done.latencies) * 1e3, "p99_ms": p99(done.latencies) * 1e3}
+
+    def p50(values):
+        return spread(values).get("median", float("nan"))
+
+    def bulk(done):
+        return {"texts_per_s": done.tokens_per_s / args.tokens, "bulk_refused": done.n_refused}
+
+    def idle():
+        return singles(load().run(0, rate))
+
+    def alone():
+        return bulk(load().run(n_bulk, 0))
+
+    def both():
+        done = load().run(n_bulk, rate)
+        return {**singles(done), **bulk(done)}
+
+    def probes():
+        done = load().run(n_bulk, rate, PROBES)
+        return {"bulk_refused": done.n_refused, "probed": done.probed}
+
+    return {"idle": idle, "bulk alone": alone, "both": both, "probes": probes}
 
 
-def verdict(values, goal, is_least):
-    """Of one figure in all rounds."""
-    values = [value for value in values if value is not None]
-    if len(values) < 2:
-        return {"verdict": "undecided", "why": "fewer than 2 rounds have this figure"}
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    met = [value >= goal if is_least else value <= goal for value in (low, middle, high)]
-    word = "met" if all(met) else "missed" if not any(met) else "undecided"
-    return {"median": round(middle, 4), "quartiles": [round(low, 4), round(high, 4)], "goal": goal,
-            "verdict": word}
+def right_share(probed):
+    """The share of probes that were right, the two kinds weighing as much; None of too few."""
+    kinds = [[one["right"] for one in probed if one["early"] == early] for early in (True, False)]
+    if len(probed) < FEWEST_PROBES or not all(kinds):
+        return None
+    return sum(sum(kind) / len(kind) for kind in kinds) / 2
 
 
-def main():
+def judge(found):
+    """The verdict of each figure, over the undisturbed rounds."""
+    kept = found.kept
+    right = [share for share in (right_share(row["probes"]["probed"]) for row in kept)
+             if share is not None]
+    values = {"answered": [row["both"]["answered"] for row in kept],
+              "p99_of_idle": [row["both"]["p99_ms"] / row["idle"]["p99_ms"] for row in kept],
+              "of_bulk_alone": [row["both"]["texts_per_s"] / row["bulk alone"]["texts_per_s"]
+                                for row in kept],
+              "retry_after_right": right}
+    table = {name: verdict(values[name], *GOALS[name]) for name in GOALS}
+    if kept and not any(row["probes"]["bulk_refused"] for row in kept):
+        table["retry_after_right"].update(verdict=UNDECIDED, why="no request was refused")
+    return table
+
+
+def measure_clients(args, server, numbers, n_bulk):
+    """Rounds with `n_bulk` clients; single texts at a rate that a first measurement of bulk alone sets."""
+    first = Load(server, numbers, args.tokens, max(2.0, args.seconds / 3)).run(n_bulk, 0)  # warm, too
+    rate = max(SHARE_OF_SINGLES * first.tokens_per_s / args.tokens, 1.0)
+    found = rounds(args.rounds, parts_of(args, server, numbers, n_bulk, rate), say=print)
+    table = judge(found)
+    for name, one in table.items():
+        print(line(f"{n_bulk} bulk clients: {name}", one))
+    return {"single_texts_per_s": round(rate, 2), "figures": table, "rounds": found.facts(),
+            "bulk_alone_texts_per_s": spread([row["bulk alone"]["texts_per_s"] for row in found.kept]),
+            "idle_p99_ms": spread([row["idle"]["p99_ms"] for row in found.kept]),
+            "p99_ms": spread([row["both"]["p99_ms"] for row in found.kept]), "values": found.kept}
+
+
+def check_tokens(args):
+    """How many tokens each text has, of bulk clients and of single ones."""
+    sample = [text_of(first + 997 * i) for first in (0, SINGLES_FROM) for i in range(200)]
+    with tempfile.TemporaryDirectory() as folder:
+        return tokens_each(args.program, args.model, write_texts(folder, sample, "sample.txt"))
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description="Measure single texts beside bulk clients.")
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=40, help="of each part of a round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 100])
+    parser.add_argument("--quick", action="store_true", help="8 clients, 3 rounds: 2 minutes")
+    parser.add_argument("--seconds", type=float, help="of each part of a round (default 15, quick 8)")
+    parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 4, quick 3)")
+    parser.add_argument("--clients", type=int, nargs="+", help="bulk clients (default 1 8 100, quick 8)")
     args = parser.parse_args()
+    args.seconds = args.seconds or (8 if args.quick else 15)
+    args.rounds = args.rounds or (3 if args.quick else 4)
+    args.clients = args.clients or ([8] if args.quick else [1, 8, 100])
+    return args
 
-    rounds = {n: [] for n in args.clients}
+
+def main():
+    args, facts = parse_arguments(), machine()
+    args.tokens = check_tokens(args)
+    numbers = {"bulk": Numbers(0), "single": Numbers(SINGLES_FROM)}
     server = Server(args.program, args.model)
     try:
-        Load(server, 2, 0, min(args.seconds, 3), 0)  # warm-up
-        for number in range(args.rounds):
-            for n in args.clients:
-                rounds[n].append(one_round(server, n, args.seconds, number))
+        clients = {n: measure_clients(args, server, numbers, n) for n in args.clients}
     finally:
         server.stop()
-    verdicts = {}
-    for n, rows in rounds.items():
-        verdicts[n] = {name: verdict([row.get(name) for row in rows], *goal)
-                       for name, goal in GOALS.items()}
-        for name, one in verdicts[n].items():
-            print(f"{n} bulk clients: {name} {one.get('median')} {one.get('quartiles', '')} "
-                  f"(goal {'>=' if GOALS[name][1] else '<='} {GOALS[name][0]}): {one['verdict']}")
-    today = datetime.date.today().isoformat()
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"{today}-fairness.json"
-    path.write_text(json.dumps({"date": today, "processor": processor(), "cores": os.cpu_count(),
-                                "seconds": args.seconds, "verdicts": verdicts, "rounds": rounds},
-                               indent=1) + "\n")
-    print(path)
+    print(keep({"date": today(), "quick": args.quick, "machine": facts, "seconds": args.seconds,
+                "tokens_each": args.tokens, "bulk_texts": BULK_TEXTS, "clients": clients},
+               args.results, "fairness"))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ def requests(source):
 
 class Connection:
     def __init__(self, server):
-        self.socket = socket.create_connection((server.host, server.port), timeout=60)
+        # A server may say which address its client has (benchmarks/http/fairness.py).
+        self.socket = socket.create_connection((server.host, server.port), timeout=60,
+                                               source_address=getattr(server, "source", None))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, number, request, due):
