@@ -1,7 +1,10 @@
 /*
- * gemm_chain.c - rate of the model's matrix products on this machine, by dtype.
+ * gemm_chain.c - rate of a model's matrix products on this machine, by dtype.
  *
- *   gemm_chain [--threads N] [--seconds S]
+ *   gemm_chain [--threads N] [--seconds S] [--shapes LAYERS:N,K:N,K:N,K:N,K]
+ *
+ * The shapes are of one layer's four products: Q, K and V together, attention output, FFN up, FFN
+ * down; without them those of all-MiniLM-L6-v2.
  *
  * Prints one JSON object for benchmarks/peers/gemm_limit.py: for each dtype the rates of our
  * backend and of oneDNN in GFLOP/s, each the max over a few batch sizes. Both exclude other
@@ -12,6 +15,7 @@
 
 #include <gpuserve/types.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,43 +32,92 @@ static const struct {
     { "bf16", GPUSERVE_DTYPE_BFLOAT16 },
 };
 
-typedef double (*rate_fn)(uint32_t dtype, int32_t n_threads, int32_t rows, double seconds);
+struct arguments {
+    struct chain_model model;
+    int32_t n_threads;
+    double seconds;
+};
 
-static double best_rate(rate_fn rate, uint32_t dtype, int32_t n_threads, const int32_t *rows,
-                        size_t n, double seconds)
+typedef double (*rate_fn)(const struct chain_model *model, uint32_t dtype, int32_t n_threads,
+                          int32_t rows, double seconds);
+
+static double best_rate(const struct arguments *args, rate_fn rate, uint32_t dtype,
+                        const int32_t *rows, size_t n)
 {
     double best = 0.0;
 
     for (size_t i = 0; i < n; i++) {
-        const double found = rate(dtype, n_threads, rows[i], seconds);
+        const double found = rate(&args->model, dtype, args->n_threads, rows[i], args->seconds);
 
         best = found > best ? found : best;
     }
     return best;
 }
 
-int main(int argc, char **argv)
+static bool is_valid(const struct chain_model *model)
 {
-    int32_t n_threads = 1;
-    double seconds = 1.0;
+    if (model->n_layers < 1 || model->n_layers > CHAIN_MAX_LAYERS)
+        return false;
+    for (size_t i = 0; i < CHAIN_SHAPES; i++) {
+        const struct chain_shape shape = model->shapes[i];
 
+        if (shape.n < 1 || shape.k < 1 || shape.n > CHAIN_MAX_WIDTH || shape.k > CHAIN_MAX_WIDTH)
+            return false;
+    }
+    return true;
+}
+
+/* LAYERS:N,K:N,K:N,K:N,K */
+static bool read_shapes(struct chain_model *model, const char *text)
+{
+    char *end;
+
+    model->n_layers = (int32_t)strtol(text, &end, 10);
+    for (size_t i = 0; i < CHAIN_SHAPES; i++) {
+        if (*end != ':')
+            return false;
+        model->shapes[i].n = (int32_t)strtol(end + 1, &end, 10);
+        if (*end != ',')
+            return false;
+        model->shapes[i].k = (int32_t)strtol(end + 1, &end, 10);
+    }
+    return *end == '\0' && is_valid(model);
+}
+
+static bool read_arguments(struct arguments *args, int argc, char **argv)
+{
+    *args = (struct arguments){
+        .model = { 6, { { 1152, 384 }, { 384, 384 }, { 1536, 384 }, { 384, 1536 } } },
+        .n_threads = 1,
+        .seconds = 1.0,
+    };
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--threads") == 0)
-            n_threads = (int32_t)strtol(argv[i + 1], NULL, 10);
+            args->n_threads = (int32_t)strtol(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--seconds") == 0)
-            seconds = strtod(argv[i + 1], NULL);
+            args->seconds = strtod(argv[i + 1], NULL);
+        else if (strcmp(argv[i], "--shapes") != 0 || !read_shapes(&args->model, argv[i + 1]))
+            return false;
     }
-    if (argc % 2 == 0 || n_threads < 1 || n_threads > 1024 || !(seconds > 0.0)) {
-        fprintf(stderr, "usage: gemm_chain [--threads N] [--seconds S]\n");
+    return argc % 2 == 1 && args->n_threads >= 1 && args->n_threads <= 1024 && args->seconds > 0.0;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments args;
+
+    if (!read_arguments(&args, argc, argv)) {
+        fprintf(stderr, "usage: gemm_chain [--threads N] [--seconds S] "
+                        "[--shapes LAYERS:N,K:N,K:N,K:N,K]\n");
         return 2;
     }
     printf("{");
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         const uint32_t dtype = dtypes[i].dtype;
-        const double own = best_rate(chain_rate_own, dtype, n_threads, own_rows,
-                                     sizeof(own_rows) / sizeof(own_rows[0]), seconds);
-        const double onednn = best_rate(chain_rate_onednn, dtype, n_threads, onednn_rows,
-                                        sizeof(onednn_rows) / sizeof(onednn_rows[0]), seconds);
+        const double own = best_rate(&args, chain_rate_own, dtype, own_rows,
+                                     sizeof(own_rows) / sizeof(own_rows[0]));
+        const double onednn = best_rate(&args, chain_rate_onednn, dtype, onednn_rows,
+                                        sizeof(onednn_rows) / sizeof(onednn_rows[0]));
 
         printf("%s\"%s\": {\"gpuserve\": %.1f, \"oneDNN\": %.1f}", i ? ", " : "", dtypes[i].name,
                own, onednn);

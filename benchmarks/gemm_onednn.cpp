@@ -68,7 +68,7 @@ memory filled(const dnnl::engine &engine, dnnl::stream &stream, const memory::de
     return to;
 }
 
-product make_product(const dnnl::engine &engine, dnnl::stream &stream, chain_shape shape,
+product make_product(const dnnl::engine &engine, dnnl::stream &stream, const chain_shape &shape,
                      memory::dim rows, const types &type)
 {
     const memory::dims in = { rows, shape.k }, w = { shape.k, shape.n }, out = { rows, shape.n };
@@ -100,7 +100,8 @@ double best_seconds(const std::vector<product> &chain, dnnl::stream &stream, dou
 }
 } // namespace
 
-extern "C" double chain_rate_onednn(uint32_t dtype, int32_t n_threads, int32_t rows, double seconds)
+extern "C" double chain_rate_onednn(const chain_model *model, uint32_t dtype, int32_t n_threads,
+                                    int32_t rows, double seconds)
 {
     try {
         const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -109,8 +110,8 @@ extern "C" double chain_rate_onednn(uint32_t dtype, int32_t n_threads, int32_t r
         double flops = 0.0;
 
         omp_set_num_threads(n_threads);
-        for (int layer = 0; layer < CHAIN_LAYERS; layer++) {
-            for (const chain_shape &shape : chain_shapes) {
+        for (int layer = 0; layer < model->n_layers; layer++) {
+            for (const chain_shape &shape : model->shapes) {
                 chain.push_back(make_product(engine, stream, shape, rows, types_of(dtype)));
                 flops += 2.0 * rows * shape.n * shape.k;
             }

@@ -14,13 +14,17 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MAX_WIDTH = 1536, N_LINEARS = CHAIN_LAYERS * CHAIN_SHAPES };
+enum { MAX_LINEARS = CHAIN_MAX_LAYERS * CHAIN_SHAPES };
 
 struct chain {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
-    struct gpuserve_linear *linears[N_LINEARS];
-    void *memory[N_LINEARS];
+    const struct chain_model *model;
+    size_t n_linears;
+    int32_t max_width;  /* columns of the widest input or output */
+    size_t max_weights; /* of one product */
+    struct gpuserve_linear *linears[MAX_LINEARS];
+    void *memory[MAX_LINEARS];
     uint32_t dtype;
     int32_t rows;
     double seconds;
@@ -53,7 +57,7 @@ static void fill(float *values, size_t n)
 
 static bool make_linear(struct chain *chain, size_t i, const float *weight)
 {
-    const struct chain_shape shape = chain_shapes[i % CHAIN_SHAPES];
+    const struct chain_shape shape = chain->model->shapes[i % CHAIN_SHAPES];
     const struct gpuserve_linear_source source = {
         .struct_size = sizeof(source),
         .dtype = chain->dtype,
@@ -73,8 +77,8 @@ static bool make_linear(struct chain *chain, size_t i, const float *weight)
 
 static void run_chain(const struct chain *chain, struct gpuserve_stream *stream, float *a, float *b)
 {
-    for (size_t i = 0; i < N_LINEARS; i++) {
-        const struct chain_shape shape = chain_shapes[i % CHAIN_SHAPES];
+    for (size_t i = 0; i < chain->n_linears; i++) {
+        const struct chain_shape shape = chain->model->shapes[i % CHAIN_SHAPES];
         const struct gpuserve_op_linear op = {
             .weight = chain->linears[i],
             .in = a,
@@ -91,19 +95,24 @@ static void run_chain(const struct chain *chain, struct gpuserve_stream *stream,
 static double time_chain(const struct chain *chain, struct gpuserve_stream *stream, float *a,
                          float *b)
 {
-    double flops = 0.0, best = 0.0;
-    const double end = now_s() + chain->seconds;
+    double flops = 0.0, best = 0.0, end;
 
-    for (size_t i = 0; i < CHAIN_SHAPES; i++)
-        flops += 2.0 * CHAIN_LAYERS * chain->rows * chain_shapes[i].n * chain_shapes[i].k;
-    run_chain(chain, stream, a, b);
-    while (now_s() < end) {
-        const double started = now_s();
+    for (size_t i = 0; i < chain->n_linears; i++) {
+        const struct chain_shape shape = chain->model->shapes[i % CHAIN_SHAPES];
 
-        run_chain(chain, stream, a, b);
-        run_chain(chain, stream, a, b);
-        best = 2.0 * flops / (now_s() - started) > best ? 2.0 * flops / (now_s() - started) : best;
+        flops += 2.0 * chain->rows * shape.n * shape.k;
     }
+    run_chain(chain, stream, a, b);
+    end = now_s() + chain->seconds;
+    do {
+        const double started = now_s();
+        double rate;
+
+        run_chain(chain, stream, a, b);
+        run_chain(chain, stream, a, b);
+        rate = 2.0 * flops / (now_s() - started);
+        best = rate > best ? rate : best;
+    } while (now_s() < end);
     return best / 1e9;
 }
 
@@ -118,12 +127,12 @@ static void *run_thread(void *argument)
         .max_tokens = chain->rows,
         .max_sequences = chain->rows,
         .max_seqlen = chain->rows,
-        .max_columns = MAX_WIDTH,
-        .hidden_size = 384,
-        .n_heads = 12,
+        .max_columns = chain->max_width,
+        .hidden_size = chain->model->shapes[0].k,
+        .n_heads = 1,
         .output_bytes = sizeof(float),
     };
-    const size_t n = (size_t)chain->rows * MAX_WIDTH;
+    const size_t n = (size_t)chain->rows * (size_t)chain->max_width;
     struct gpuserve_stream *stream = NULL;
     float *a = aligned_alloc(64, n * sizeof(*a));
     float *b = aligned_alloc(64, n * sizeof(*b));
@@ -161,28 +170,52 @@ static double run_threads(const struct chain *chain, int32_t n_threads)
     return sum;
 }
 
-double chain_rate_own(uint32_t dtype, int32_t n_threads, int32_t rows, double seconds)
+static double make_and_run(struct chain *chain, int32_t n_threads)
 {
-    struct chain chain = {
-        .backend = gsv_backend_cpu(), .dtype = dtype, .rows = rows, .seconds = seconds
-    };
-    float *weight = malloc((size_t)MAX_WIDTH * MAX_WIDTH * sizeof(*weight));
+    float *weight = malloc(chain->max_weights * sizeof(*weight));
     double rate = 0.0;
-    bool good = weight && chain.backend->activation_size(dtype) > 0 &&
-                chain.backend->device_open(&chain.device, 0, NULL) == GPUSERVE_OK;
+    bool good = weight && chain->backend->device_open(&chain->device, 0, NULL) == GPUSERVE_OK;
 
     if (good) {
-        fill(weight, (size_t)MAX_WIDTH * MAX_WIDTH);
-        for (size_t i = 0; good && i < N_LINEARS; i++)
-            good = make_linear(&chain, i, weight);
+        fill(weight, chain->max_weights);
+        for (size_t i = 0; good && i < chain->n_linears; i++)
+            good = make_linear(chain, i, weight);
         if (good)
-            rate = run_threads(&chain, n_threads);
-        for (size_t i = 0; i < N_LINEARS; i++) {
-            chain.backend->linear_destroy(&chain.linears[i]);
-            chain.backend->memory_free(chain.device, chain.memory[i]);
+            rate = run_threads(chain, n_threads);
+        for (size_t i = 0; i < chain->n_linears; i++) {
+            chain->backend->linear_destroy(&chain->linears[i]);
+            chain->backend->memory_free(chain->device, chain->memory[i]);
         }
     }
-    chain.backend->device_close(&chain.device);
+    chain->backend->device_close(&chain->device);
     free(weight);
+    return rate;
+}
+
+double chain_rate_own(const struct chain_model *model, uint32_t dtype, int32_t n_threads,
+                      int32_t rows, double seconds)
+{
+    struct chain *chain = calloc(1, sizeof(*chain));
+    double rate = 0.0;
+
+    if (!chain)
+        return 0.0;
+    chain->backend = gsv_backend_cpu();
+    chain->model = model;
+    chain->n_linears = (size_t)model->n_layers * CHAIN_SHAPES;
+    chain->dtype = dtype;
+    chain->rows = rows;
+    chain->seconds = seconds;
+    for (size_t i = 0; i < CHAIN_SHAPES; i++) {
+        const struct chain_shape shape = model->shapes[i];
+        const int32_t wide = shape.n > shape.k ? shape.n : shape.k;
+        const size_t weights = (size_t)shape.n * (size_t)shape.k;
+
+        chain->max_width = wide > chain->max_width ? wide : chain->max_width;
+        chain->max_weights = weights > chain->max_weights ? weights : chain->max_weights;
+    }
+    if (chain->backend->activation_size(dtype) > 0)
+        rate = make_and_run(chain, n_threads);
+    free(chain);
     return rate;
 }

@@ -2,7 +2,7 @@
 
 A goal is met or missed only where the figure is further from it than the rounds are from each
 other, and further than the noise floor: the difference that the same thing shows to itself.
-Everything else is undecided, and so is a figure below the least that is possible.
+Everything else is undecided, and so is a figure that is not possible.
 """
 import math
 import statistics
@@ -32,13 +32,15 @@ def width(values):
             else found["max"] - found["min"])
 
 
-def why_undecided(values, goal, noise, least):
+def why_undecided(values, goal, noise, least, most):
     """None where the values decide."""
     if len(values) < FEWEST:
         return f"{len(values)} undisturbed rounds, {FEWEST} are needed"
     median, apart = statistics.median(values), width(values)
     if least is not None and median < least:
         return f"{median:.4g} is below {least:g}, which is not possible"
+    if most is not None and median > most:
+        return f"{median:.4g} is above {most:g}, which is not possible"
     difference = abs(median - goal)
     if apart > difference:
         return f"the spread {apart:.3g} exceeds the difference {difference:.3g} to the goal"
@@ -47,12 +49,12 @@ def why_undecided(values, goal, noise, least):
     return None
 
 
-def verdict(values, goal, at_most=False, noise=0.0, least=None):
+def verdict(values, goal, at_most=False, noise=0.0, least=None, most=None):
     """Whether the median reaches `goal`: at least that, or at most.
 
-    noise: the noise floor in the unit of the values; least: what is possible at least.
+    noise: the noise floor in the unit of the values; least, most: what is possible at least, at most.
     """
-    why = why_undecided(values, goal, noise, least)
+    why = why_undecided(values, goal, noise, least, most)
     found = {"goal": goal, "at_most": at_most, "noise_floor": round(noise, 6),
              **{key: round(value, 6) for key, value in spread(values).items()}}
     if why:

@@ -208,8 +208,8 @@ def p99(values):
 
 def parts_of(args, server, numbers, n_bulk, rate):
     """The parts of a round, each with its figures."""
-    def load():
-        return Load(server, numbers, args.tokens, args.seconds)
+    def load(seconds=args.seconds):
+        return Load(server, numbers, args.tokens, seconds)
 
     def singles(done):
         n = len(done.latencies) + done.singles_refused
@@ -233,7 +233,8 @@ def parts_of(args, server, numbers, n_bulk, rate):
         return {**singles(done), **bulk(done)}
 
     def probes():
-        done = load().run(n_bulk, rate, PROBES)
+        # Longer: twice of Retry-After must fit.
+        done = load(2 * args.seconds).run(n_bulk, rate, PROBES)
         return {"bulk_refused": done.n_refused, "probed": done.probed}
 
     return {"idle": idle, "bulk alone": alone, "both": both, "probes": probes}
@@ -290,11 +291,11 @@ def parse_arguments():
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="8 clients, 3 rounds: 2 minutes")
-    parser.add_argument("--seconds", type=float, help="of each part of a round (default 15, quick 8)")
+    parser.add_argument("--seconds", type=float, help="of each part of a round (default 10, quick 8)")
     parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 4, quick 3)")
     parser.add_argument("--clients", type=int, nargs="+", help="bulk clients (default 1 8 100, quick 8)")
     args = parser.parse_args()
-    args.seconds = args.seconds or (8 if args.quick else 15)
+    args.seconds = args.seconds or (8 if args.quick else 10)
     args.rounds = args.rounds or (3 if args.quick else 4)
     args.clients = args.clients or ([8] if args.quick else [1, 8, 100])
     return args

@@ -3,14 +3,14 @@
 
     prepared models -> one process an engine -> tune each -> rounds, engine by engine -> medians
 
-Rounds go through all engines before any is measured again, so that a machine which grows slower or
-busier meanwhile is the same for all. Ratios within one run are what counts; see report.py.
+Rounds go through all engines, and the chain of matrix products that limits them, before any is
+measured again, so that a machine which grows slower or busier meanwhile is the same for all. Ratios
+within one run are what counts; see report.py.
 """
 import argparse
 import datetime
 import json
 import os
-import platform
 import re
 import statistics
 import sys
@@ -21,13 +21,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "common"))
 
-import gemm_limit  # noqa: E402
 import report  # noqa: E402
-from engines import ENGINES, is_ours, precision_of  # noqa: E402
-from harness import ISA_LIMITS, UNLIMITED, EngineProcess, limit_of  # noqa: E402
-from measure import MAX_ROUNDS, Watch, order  # noqa: E402
+from engines import ENGINES, is_ours, precision_of, runs_another_model  # noqa: E402
+from gemm_limit import Limit  # noqa: E402
+from harness import (ISA_LIMITS, UNLIMITED, EngineProcess, clean_environment, exceeds,  # noqa: E402
+                     isa_reported)
+from measure import MOST_ROUNDS, Watch, machine, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
+CHAIN_SECONDS = 0.3                         # for each precision, engine and batch size of the limit
 SLOW_TEXTS_PER_S = 60                       # slower engines get a part of W2
 
 
@@ -40,8 +42,9 @@ def parse_arguments():
     parser.add_argument("--gemm", type=Path, help="program that measures the GEMM chain")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="400 texts")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the texts")
     parser.add_argument("--isa", choices=list(ISA_LIMITS), help="limits every engine that can be limited")
+    parser.add_argument("--texts", type=int, help="of W2, instead of all (--quick: a fifth)")
     parser.add_argument("--only", help="engines whose name matches this regular expression")
     return parser.parse_args()
 
@@ -51,14 +54,20 @@ def say(text):
 
 
 def start_engines(args, log):
-    """The engines that load, with what loading took; the others with the reason."""
-    engines, loads, missing = {}, {}, {}
+    """The engines that load, with what loading took; the others with the reason. Under a limit of the
+    instruction set, what each says it uses, too: one that says more than the limit takes no part."""
+    engines, loads, missing, isas = {}, {}, {}, {}
     for name in ENGINES:
         if args.only and not re.search(args.only, name):
             continue
         if args.isa and name.startswith(UNLIMITED):
             missing[name] = f"no setting limits it to {args.isa}"
             continue
+        if args.isa:
+            isas[name] = isa_reported(name, args)
+            if exceeds(isas[name], args.isa):
+                missing[name] = f"it says that it uses {isas[name]}"
+                continue
         engine = EngineProcess(name, args, log)
         answer = engine.ask(do="load")
         if "error" in answer:
@@ -68,7 +77,7 @@ def start_engines(args, log):
         else:
             say(f"    {name}: loaded in {answer['load_s']:.2f} s")
             engines[name], loads[name] = engine, answer
-    return engines, loads, missing
+    return engines, loads, missing, isas
 
 
 def tune(engine, texts, repeats):
@@ -126,7 +135,7 @@ class Measurement:
 
 def accuracy(measurement, texts, reference, scratch):
     """Cosine of every W2 vector with sentence-transformers' fp32 one; None for another model."""
-    if "12 layers" in measurement.engine.name:
+    if runs_another_model(measurement.engine.name):
         return None
     path = scratch / "vectors.npy"
     answer = measurement.engine.ask(do="bulk", texts=texts["w2"], setting=measurement.w2_setting,
@@ -138,34 +147,25 @@ def accuracy(measurement, texts, reference, scratch):
             "cosine_min": round(float(cosines.min()), 7)}
 
 
-def machine_facts(threads):
-    model = platform.machine()
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        text = info.read()
-    if found := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
-        model = found.group(1).strip()
-    flags = set(re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE).group(1).split())
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-    return {"cpu": model, "threads": threads, "isa": [name for name in wanted if name in flags],
-            "kernel": platform.release(), "load_before": os.getloadavg()[0]}
-
-
-def run_rounds(args, texts, measured):
-    """Every engine once a round, in an order that turns. A round in which other processes took processor time is
-    dropped, and another one is tried, up to twice the rounds asked for."""
+def run_rounds(args, texts, measured, limit):
+    """Every engine and the limit once a round, in an order that turns. A round in which other processes took
+    processor time is dropped, and another one is tried, up to twice the rounds asked for."""
     watched, kept = [], 0
-    while kept < args.rounds and len(watched) < MAX_ROUNDS * args.rounds:
+    parts = {name: lambda one=one: one.round(texts, W1_SECONDS[args.quick]) for name, one in measured.items()}
+    if limit:
+        parts["limit"] = lambda: limit.round(CHAIN_SECONDS)
+    while kept < args.rounds and len(watched) < MOST_ROUNDS * args.rounds:
         say(f"==> round {kept + 1} of {args.rounds}")
         watching = Watch()
-        for name in order(measured, len(watched)):
+        for name in order(parts, len(watched)):
             started = time.monotonic()
-            measured[name].round(texts, W1_SECONDS[args.quick])
-            say(f"    {name}: W2 {measured[name].values['W2'][-1]:.0f} texts/s, "
-                f"{time.monotonic() - started:.0f} s")
+            parts[name]()
+            speed = f"W2 {measured[name].values['W2'][-1]:.0f} texts/s, " if name in measured else ""
+            say(f"    {name}: {speed}{time.monotonic() - started:.0f} s")
         watched.append(watching.stop())
         if watched[-1]["disturbed"]:
             say(f"    dropped: others took {watched[-1]['others_share']:.1%} of the processors")
-            for one in measured.values():
+            for one in [*measured.values(), *([limit] if limit else [])]:
                 one.drop_round()
         kept += not watched[-1]["disturbed"]
     if not kept:
@@ -173,20 +173,20 @@ def run_rounds(args, texts, measured):
     return watched
 
 
-def measure(args, texts, scratch):
+def measure(args, texts, limit, scratch):
     with open(scratch / "workers.log", "w", encoding="utf-8") as log:
         say("==> loading")
-        engines, loads, missing = start_engines(args, log)
+        engines, loads, missing, isas = start_engines(args, log)
         try:
             say("==> choosing batch sizes")
             measured = {name: Measurement(engine, texts, args.quick)
                         for name, engine in engines.items()}
-            watched = run_rounds(args, texts, measured)
+            watched = run_rounds(args, texts, measured, limit)
             say("==> accuracy")
             reference = np.load(args.prepared / "reference.npy")[:len(texts["w2"])]
             results = {}
             for name, one in measured.items():
-                results[name] = {**one.result(), "load": loads[name],
+                results[name] = {**one.result(), "load": loads[name], "isa": isas.get(name),
                                  "accuracy": accuracy(one, texts, reference, scratch)}
         finally:
             for engine in engines.values():
@@ -194,27 +194,39 @@ def measure(args, texts, scratch):
     return results, missing, watched
 
 
+def limit_of_model(args, config):
+    if not args.gemm:
+        return None
+    return Limit(args.gemm, args.threads, config, clean_environment(args.library, args.isa))
+
+
+def limit_facts(limit, results, texts):
+    """The bounds, of int8 with the products that the library kept in a higher precision."""
+    ours = results.get("gpuserve int8")
+    return limit and limit.result(texts["w2_lengths"], ours and ours["load"].get("int8"))
+
+
 def main():
     args = parse_arguments()
     started = time.monotonic()
-    with open(args.prepared / "texts.json", encoding="utf-8") as file:
-        texts = json.load(file)
-    if args.quick:
-        args.rounds = min(args.rounds, 3)
-        texts["w2"], texts["w2_lengths"] = texts["w2"][:400], texts["w2_lengths"][:400]
+    facts = {**machine(), "threads": args.threads}
+    texts = json.loads((args.prepared / "texts.json").read_text("utf-8"))
+    model = json.loads((args.prepared / "facts.json").read_text("utf-8"))
+    if args.quick or args.texts:
+        n_texts = args.texts or max(40, len(texts["w2"]) // 5)
+        texts["w2"], texts["w2_lengths"] = texts["w2"][:n_texts], texts["w2_lengths"][:n_texts]
     scratch = args.results / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
 
-    machine = machine_facts(args.threads)
-    results, missing, watched = measure(args, texts, scratch)
+    limit = limit_of_model(args, model["config"])
+    results, missing, watched = measure(args, texts, limit, scratch)
     document = {
-        "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": machine,
+        "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": facts,
         "isa_limit": args.isa, "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
-        "model": "all-MiniLM-L6-v2", "versions": report.versions(args.library),
+        "model": model["model"], "pooling": model["pooling"], "versions": report.versions(args.library),
         "w2": {"texts": len(texts["w2"]), "mean_tokens": float(np.mean(texts["w2_lengths"])),
                "sha256": texts["sha256"]},
-        "limit": gemm_limit.measure(args.gemm, args.threads, texts["w2_lengths"], limit_of(args.isa)),
-        "engines": results, "missing": missing, "watched": watched,
+        "limit": limit_facts(limit, results, texts), "engines": results, "missing": missing, "watched": watched,
     }
     for path in report.write(document, args.results):
         say(f"==> wrote {path}")

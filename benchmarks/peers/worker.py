@@ -44,7 +44,8 @@ class Worker:
         loaded = time.perf_counter() - started
         self.engine.embed(["The first text."], self.engine.latency_setting)
         return {"import_s": self.import_seconds, "load_s": loaded,
-                "first_text_s": time.perf_counter() - started, "before_load_kb": before_kb}
+                "first_text_s": time.perf_counter() - started, "before_load_kb": before_kb,
+                **self.engine.facts()}
 
     def tune(self, request):
         texts, results = request["texts"], []

@@ -1,21 +1,26 @@
 """The texts of the workloads, cut from real film reviews to the lengths wanted.
 
     W1-n   one text of exactly n tokens
-    W2     2,000 texts, log-normal lengths (mu 3.35, sigma 0.8 of the logarithm), at most 256 tokens
+    W2     2,000 texts, log-normal lengths (mu 3.35, sigma 0.8 of the logarithm), at most 256 tokens;
+           of a model larger than all-MiniLM-L6-v2 as many fewer as a token costs more, 100 at least
     W3     32 texts of 256 tokens
 
-Lengths count the two special tokens. Texts begin and end at words. The seed is fixed: the same
+Lengths count the special tokens. Texts begin and end at words. The seed is fixed: the same
 reviews give the same texts everywhere. They are read from a package and never kept here.
 """
 import csv
 import hashlib
 import random
 
+import gemm_limit
+
 W1_LENGTHS = (8, 32, 128, 256)
 W2_TEXTS = 2000
 W3_TEXTS = 32
 MAX_TOKENS = 256
-N_SPECIAL = 2
+FEWEST_W2_TEXTS = 100
+# Operations of one token in the products of all-MiniLM-L6-v2.
+FLOPS_OF_MINILM = 2 * 6 * 384 * 384 * 12
 
 
 class TextCutter:
@@ -23,6 +28,7 @@ class TextCutter:
 
     def __init__(self, reviews_csv, tokenizer, seed):
         self.tokenizer = tokenizer
+        self.n_special = len(tokenizer.encode("").ids)
         self.random = random.Random(seed)
         csv.field_size_limit(1 << 24)
         with open(reviews_csv, encoding="utf-8", newline="") as file:
@@ -35,7 +41,7 @@ class TextCutter:
         while True:
             review = self.random.choice(self.reviews)
             encoded = self.tokenizer.encode(review, add_special_tokens=False)
-            wanted = n_tokens - N_SPECIAL
+            wanted = n_tokens - self.n_special
             if len(encoded.ids) < wanted + 2:
                 continue
             first = self.random.randrange(len(encoded.ids) - wanted)
@@ -43,6 +49,12 @@ class TextCutter:
             # A cut inside a word changes how it splits; such a text is not taken.
             if len(self.tokenizer.encode(text).ids) == n_tokens:
                 return text
+
+
+def w2_texts(config):
+    """How many texts W2 has for the model of this config.json."""
+    flops = config["num_hidden_layers"] * sum(gemm_limit.product_flops(config).values())
+    return max(FEWEST_W2_TEXTS, min(W2_TEXTS, round(W2_TEXTS * FLOPS_OF_MINILM / flops)))
 
 
 def w2_lengths(rng, n):

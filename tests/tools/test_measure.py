@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""What benchmarks share: verdicts, the filter of disturbed rounds, the order, equal work.
+"""What benchmarks share: verdicts, the filter of disturbed rounds, the order, equal work; and the
+limit that a model's speed is a share of.
 
 Nothing here is timed: the watch and the rounds get figures made up beforehand.
 """
+import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "common"))
+sys.path[:0] = [str(ROOT / "benchmarks" / "common"), str(ROOT / "benchmarks" / "peers")]
 
+import gemm_limit                                                               # noqa: E402
+import harness                                                                  # noqa: E402
 import measure                                                                  # noqa: E402
+import report                                                                   # noqa: E402
 import verdict as judge                                                         # noqa: E402
 
 
@@ -51,6 +56,12 @@ def test_a_figure_within_the_noise_floor_is_undecided():
 def test_a_negative_overhead_is_not_met():
     found = judge.verdict([-1272, -1270, -1274], 150, at_most=True, least=0)
     assert found["verdict"] == "undecided" and "not possible" in found["why"], found
+
+
+def test_a_share_above_the_whole_is_not_met():
+    found = judge.verdict([1.03, 1.031, 1.029], 0.92, most=1.0)
+    assert found["verdict"] == "undecided" and "not possible" in found["why"], found
+    assert judge.verdict([0.95, 0.951, 0.949], 0.92, most=1.0)["verdict"] == "met"
 
 
 def test_too_few_rounds_decide_nothing():
@@ -136,6 +147,102 @@ def test_a_machine_that_is_never_quiet_decides_nothing():
     found = measure.rounds(3, {"a": lambda: 1.0}, FakeWatch([0.5] * 6))
     assert found.kept == [] and found.dropped == 6
     assert judge.verdict(found.values("a"), 0.5)["verdict"] == "undecided"
+
+
+MINILM = {"model_type": "bert", "num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12,
+          "intermediate_size": 1536}
+
+
+def limit_of(*rates):
+    limit = gemm_limit.Limit("", 2, MINILM, {})
+    limit.rates = list(rates)
+    return limit
+
+
+def rates(fp32, bf16, int8):
+    return {"fp32": {"gpuserve": fp32, "oneDNN": fp32 / 2}, "bf16": {"gpuserve": bf16, "oneDNN": 0.0},
+            "int8": {"gpuserve": int8, "oneDNN": 0.0}}
+
+
+def test_the_limit_counts_the_model():
+    # 24 products of MiniLM have 10,616,832 weights; attention of n tokens is 2 * 2 * n * n * 384 in each layer.
+    n = 100
+    operations = 2 * n * 10616832 + 6 * 4 * n * n * 384
+    bounds = limit_of(rates(50, 0, 200)).result([n], None)["bounds"]
+    assert abs(bounds["fp32"]["pure"]["W2"][0] / (50e9 / operations) - 1) < 1e-9, bounds
+    assert abs(bounds["int8"]["pure"]["W2"][0] / (200e9 / operations) - 1) < 1e-9, bounds
+    assert "bf16" not in bounds and "mix" not in bounds["int8"]
+    assert limit_of(rates(1, 1, 1)).shapes == "6:1152,384:384,384:1536,384:384,1536"
+
+
+def test_the_mix_counts_kept_products_and_attention_at_their_rate():
+    n, kept = 100, ["layer 0 feed-forward out", "layer 3 attention output"]
+    slow = 2 * n * (384 * 1536 + 384 * 384)
+    fast = 2 * n * 10616832 - slow
+    attention = 6 * 4 * n * n * 384
+    found = limit_of(rates(50, 100, 200)).result([n], {"kept": kept, "kept_dtype": "bfloat16"})
+    wanted = 1 / (fast / 200e9 + (slow + attention) / 100e9)
+    mix = found["bounds"]["int8"]["mix"]
+    assert abs(mix["W2"][0] / wanted - 1) < 1e-9 and mix["kept"] == 2, mix
+    # Without bfloat16 both are in float32.
+    found = limit_of(rates(50, 0, 200)).result([n], {"kept": kept, "kept_dtype": "float32"})
+    wanted = 1 / (fast / 200e9 + (slow + attention) / 50e9)
+    assert abs(found["bounds"]["int8"]["mix"]["W2"][0] / wanted - 1) < 1e-9, found
+
+
+def test_other_shapes():
+    qwen = {"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 96}
+    assert gemm_limit.shapes_of(qwen) == [(256, 64), (64, 128), (192, 64), (64, 96)]
+    assert gemm_limit.attention_flops(qwen, 3) == 2 * 4 * 128 * 6  # causal: 6 of 9 pairs
+    modern = {"model_type": "modernbert", "num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2,
+              "intermediate_size": 96, "local_attention": 8, "global_attn_every_n_layers": 3}
+    assert gemm_limit.attention_flops(modern, 100) == 4 * 64 * (100 * 100 + 2 * 100 * 9)
+
+
+def made_up_run(ours, peer, bound):
+    engines = {
+        "gpuserve fp32": {"precision": "fp32", "ours": True},
+        "peer": {"precision": "fp32", "ours": False, "accuracy": {"cosine_mean": 1.0}},
+        "wrong": {"precision": "fp32", "ours": False, "accuracy": {"cosine_mean": 0.5}}}
+    for name, value in (("gpuserve fp32", ours), ("peer", peer), ("wrong", 10 * peer)):
+        engines[name]["rounds"] = {workload: [value] * 3 for workload in report.WORKLOADS}
+        engines[name]["median"] = {workload: value for workload in report.WORKLOADS}
+    document = {"engines": engines, "isa_limit": "avx512_vnni", "machine": {"isa": []},
+                "limit": {"bounds": {"fp32": {"pure": {"W2": [bound] * 3, "W3": [bound] * 3}}}}}
+    document["ratios"] = report.ratios(document)
+    return document, report.shares(document)["fp32"]["pure"]["W2"]
+
+
+def test_a_model_faster_than_its_limit_decides_nothing():
+    _, share = made_up_run(103, 80, 100)
+    assert share["verdict"] == "undecided" and "not possible" in share["why"], share
+    assert made_up_run(95, 80, 100)[1]["verdict"] == "met"
+    assert made_up_run(80, 80, 100)[1]["verdict"] == "missed"
+
+
+def test_a_peer_of_other_vectors_is_no_peer():
+    document, _ = made_up_run(95, 80, 100)
+    found = document["ratios"]["fp32"]["W2"]
+    assert found["peer"] == "peer" and found["ratio"] == 1.188, found
+    # 1.25 times the peer is 100, which the limit allows; of a limit of 99 it does not.
+    assert not found["limit_forbids"]
+    assert made_up_run(95, 80, 99)[0]["ratios"]["fp32"]["W2"]["limit_forbids"]
+
+
+def test_every_instruction_set_can_be_the_limit():
+    source = (ROOT / "kernels/cpu/runtime/dispatch.c").read_text("utf-8")
+    names = set(re.findall(r"&gsv_cpu_isa_(avx\w+)", source))
+    assert len(names) >= 6 and names == set(harness.ISA_LIMITS) == set(harness.BEYOND), names
+
+
+def test_an_engine_beyond_the_limit_is_seen():
+    seen = harness.reported("onednn_verbose,v1,info,cpu,isa:Intel AVX-512 with Intel DL Boost\n")
+    assert seen == "Intel AVX-512 with Intel DL Boost"
+    assert harness.exceeds(seen, "avx2") and harness.exceeds(seen, "avx512")
+    assert not harness.exceeds(seen, "avx512_vnni")
+    assert harness.reported("[info] CPU: x\n [info] - Selected ISA: AVX2\n") == "AVX2"
+    assert harness.reported("nothing") is None and not harness.exceeds(None, "avx2")
 
 
 def main():

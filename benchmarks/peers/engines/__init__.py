@@ -1,5 +1,7 @@
 """One adapter for each engine; `ENGINES` names them in the order of the table."""
 
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+
 # name -> (module, class, arguments). A module is imported in its own process only.
 ENGINES = {
     "gpuserve fp32": ("ours", "Gpuserve", {"dtype": "float32"}),
@@ -24,6 +26,11 @@ PRECISIONS = {"int8": "int8", "bf16": "bf16", "4 bit": "int4"}
 def precision_of(name):
     """fp32 unless the name says otherwise; ratios are taken among equals."""
     return next((kind for word, kind in PRECISIONS.items() if word in name), "fp32")
+
+
+def runs_another_model(name):
+    """Some engines come with a model of their own."""
+    return "12 layers" in name
 
 
 def is_ours(name):

@@ -1,4 +1,5 @@
-"""What adapters share: the interface, sorting by length, mean pooling, several workers."""
+"""What adapters share: the interface, sorting by length, pooling, several workers."""
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +10,19 @@ MAX_TOKENS = 256
 
 class Unavailable(Exception):
     """This engine cannot run here, and why."""
+
+
+def prepared_facts(paths):
+    """What prepare.py wrote of the model: its name, inputs, pooling, pad id, and failed conversions."""
+    return json.loads((paths["prepared"] / "facts.json").read_text("utf-8"))
+
+
+def need(paths, name):
+    """The converted file or folder; raises Unavailable with the converter's reason."""
+    path = paths["prepared"] / name
+    if not path.exists():
+        raise Unavailable(prepared_facts(paths)["failed"].get(name, f"{name} was not made"))
+    return path
 
 
 class Engine:
@@ -24,6 +38,10 @@ class Engine:
     def load(self, paths, threads):
         raise NotImplementedError
 
+    def facts(self):
+        """What is worth keeping of the loaded engine."""
+        return {}
+
     def settings(self):
         return [{"batch": batch} for batch in (8, 16, 32, 64)]
 
@@ -38,7 +56,7 @@ class PaddedEngine(Engine):
     """
 
     def load(self, paths, threads):
-        self.threads = threads
+        self.threads, self.model = threads, prepared_facts(paths)
         self.tokenizer = Tokenizer.from_file(str(paths["model"] / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(MAX_TOKENS)
@@ -75,10 +93,10 @@ class PaddedEngine(Engine):
         return vectors
 
 
-def pad(batch):
+def pad(batch, pad_id=0):
     """Lists of ids as one array, and the mask of what is real."""
     width = max(map(len, batch))
-    ids = np.zeros((len(batch), width), np.int64)
+    ids = np.full((len(batch), width), pad_id, np.int64)
     mask = np.zeros((len(batch), width), np.int64)
     for row, tokens in enumerate(batch):
         ids[row, :len(tokens)] = tokens
@@ -86,8 +104,21 @@ def pad(batch):
     return ids, mask
 
 
-def mean_pool(hidden, lengths):
-    """The mean over the real tokens, normalized. hidden: [batch, width, dim]"""
-    weights = (np.arange(hidden.shape[1])[None, :] < np.asarray(lengths)[:, None])
-    summed = np.matmul(weights[:, None, :].astype(np.float32), hidden)[:, 0]
-    return summed / np.linalg.norm(summed, axis=1, keepdims=True)
+def inputs_of(model, batch):
+    """{name: array} of the exported graph's inputs."""
+    ids, mask = pad(batch, model["pad_id"])
+    found = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    return {name: found[name] for name in model["inputs"]}
+
+
+def pool(hidden, lengths, pooling):
+    """One normalized vector a text. hidden: [batch, width, dim]"""
+    lengths = np.asarray(lengths)
+    if pooling == "cls":
+        found = hidden[:, 0]
+    elif pooling == "lasttoken":
+        found = hidden[np.arange(len(lengths)), lengths - 1]
+    else:  # the length of a mean cancels out
+        weights = (np.arange(hidden.shape[1])[None, :] < lengths[:, None])
+        found = np.matmul(weights[:, None, :].astype(np.float32), hidden)[:, 0]
+    return found / np.linalg.norm(found, axis=1, keepdims=True)

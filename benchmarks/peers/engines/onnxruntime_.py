@@ -1,23 +1,20 @@
-"""ONNX Runtime, on a graph whose attention, GELU and LayerNorm its own optimizer fused."""
-import numpy as np
+"""ONNX Runtime, on a graph in which its own optimizer fused what it could."""
 import onnxruntime as ort
 
-from .common import PaddedEngine, mean_pool, pad
+from .common import PaddedEngine, inputs_of, need, pool
 
 
 class Runner:
-    def __init__(self, sessions):
-        self.idle = sessions
+    def __init__(self, sessions, model):
+        self.idle, self.model = sessions, model
 
     def run(self, batch):
-        ids, mask = pad(batch)
         session = self.idle.pop()               # one for each worker; pop and append are atomic
         try:
-            hidden = session.run(None, {"input_ids": ids, "attention_mask": mask,
-                                        "token_type_ids": np.zeros_like(ids)})[0]
+            hidden = session.run(None, inputs_of(self.model, batch))[0]
         finally:
             self.idle.append(session)
-        return mean_pool(hidden, [len(tokens) for tokens in batch])
+        return pool(hidden, [len(tokens) for tokens in batch], self.model["pooling"])
 
 
 class OnnxRuntime(PaddedEngine):
@@ -28,6 +25,6 @@ class OnnxRuntime(PaddedEngine):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads_each
         options.inter_op_num_threads = 1
-        return Runner([ort.InferenceSession(str(paths["prepared"] / self.file), options,
+        return Runner([ort.InferenceSession(str(need(paths, self.file)), options,
                                             providers=["CPUExecutionProvider"])
-                       for _ in range(workers)])
+                       for _ in range(workers)], self.model)

@@ -26,6 +26,12 @@ class Gpuserve(Engine):
         except gpuserve.GpuserveError as error:
             raise Unavailable(str(error)) from None
 
+    def facts(self):
+        import gpuserve
+
+        cpu = [device for device in gpuserve.devices() if device.selector == "cpu"]
+        return {"int8": self.model.info.get("int8"), "isa": cpu[0].isa if cpu else None}
+
     def settings(self):
         return [{}]
 
