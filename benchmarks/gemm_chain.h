@@ -18,7 +18,8 @@ struct chain_shape {
     int32_t n, k;
 };
 
-/* The products of one layer: Q, K and V projections together; attention output; FFN up; FFN down. */
+/* The products of one layer: Q, K and V projections together; attention output; FFN up; FFN down.
+ */
 struct chain_model {
     int32_t n_layers;
     struct chain_shape shapes[CHAIN_SHAPES];

@@ -1,18 +1,21 @@
 /*
  * bench_encoder.c - the operations of a 6-layer MiniLM on random weights, as JSON.
  *
- *   bench_encoder [threads] [seconds for each figure]
+ *   bench_encoder [threads] [seconds for each figure] [lengths]
  *
  * Measures the backend alone, without tokenizer and queues. Latency: one text of n tokens, all
- * threads in one forward pass. Throughput: batches of about 512 tokens, one forward pass after
- * another in each thread (streams with one thread each).
+ * threads in one forward pass; with "lengths" only that, of lengths beside multiples of the
+ * kernels' tile heights (benchmarks/lengths.py). Throughput: batches of about 512 tokens, one
+ * forward pass after another in each thread (streams with one thread each).
  */
 #include "benchmarks/kernels/peak.h"
 #include "kernels/kernels.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LAYERS 6
 #define HIDDEN 384
@@ -308,19 +311,38 @@ static void throughput(const char *name, uint32_t dtype, const char *mix, const 
            (double)runs * host.n_tokens / seconds);
 }
 
-int main(int argc, char **argv)
+static void run_dtype(uint32_t dtype, const char *name, int n_threads)
 {
     static const int32_t tokens[] = { 8, 16, 32, 64, 128, 256 };
     /* log-normal lengths, mu 3.35, sigma 0.8 */
     static const int32_t mixed[] = { 29, 12, 55, 41, 8, 28, 85, 20, 35, 150, 16, 49, 23, 66, 10 };
     static const int32_t longest[] = { 256 };
+
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        latency(name, dtype, tokens[i], n_threads);
+    throughput(name, dtype, "mixed", mixed, 15, n_threads);
+    throughput(name, dtype, "256 tokens", longest, 1, n_threads);
+}
+
+static void run_lengths(uint32_t dtype, const char *name, int n_threads)
+{
+    static const int32_t tokens[] = { 12, 13, 18, 19, 24, 25 };
+
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        latency(name, dtype, tokens[i], n_threads);
+}
+
+int main(int argc, char **argv)
+{
     static const struct {
         uint32_t dtype;
         const char *name;
     } dtypes[] = { { GPUSERVE_DTYPE_FLOAT32, "float32" },
                    { GPUSERVE_DTYPE_BFLOAT16, "bfloat16" },
                    { GPUSERVE_DTYPE_INT8, "int8" } };
-    int n_threads = argc > 1 ? atoi(argv[1]) : 1;
+    const int n_threads = argc > 1 ? atoi(argv[1]) : 1;
+    const bool only_lengths = argc > 3 && strcmp(argv[3], "lengths") == 0;
+    struct gpuserve_device_facts facts = { .struct_size = sizeof(facts) };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (argc > 2)
@@ -328,18 +350,16 @@ int main(int argc, char **argv)
     if (n_threads < 1 || n_threads > MAX_THREADS)
         return 2;
     cpu = gsv_backend_cpu();
+    check(cpu->device_facts(0, &facts, &error), &error);
     check(cpu->device_open(&device, 0, &error), &error);
     table = device_floats((size_t)INNER * HIDDEN + LAYERS);
     vectors_of_ones = device_floats(INNER);
-    printf("{\n  \"figures\": [\n");
+    printf("{\n  \"cpu\": \"%s\", \"isa\": \"%s\",\n  \"figures\": [\n", facts.name, facts.isa);
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         if (cpu->activation_size(dtypes[d].dtype) == 0)
             continue;
         open_linears(dtypes[d].dtype);
-        for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
-            latency(dtypes[d].name, dtypes[d].dtype, tokens[i], n_threads);
-        throughput(dtypes[d].name, dtypes[d].dtype, "mixed", mixed, 15, n_threads);
-        throughput(dtypes[d].name, dtypes[d].dtype, "256 tokens", longest, 1, n_threads);
+        (only_lengths ? run_lengths : run_dtype)(dtypes[d].dtype, dtypes[d].name, n_threads);
     }
     printf("    {\"threads\": %d}\n  ]\n}\n", n_threads);
     return 0;

@@ -313,8 +313,10 @@ int main(int argc, char **argv)
     check(cpu->device_open(&device, 0, &error), &error);
     printf("{\n  \"cpu\": \"%s\", \"isa\": \"%s\", \"threads\": %d,\n", facts.name, facts.isa,
            n_threads);
-    printf("  \"peak_float_gops\": %.1f, \"peak_byte_gops\": %.1f,\n  \"figures\": [\n",
-           peak_float_ops() * 1e-9, peak_byte_ops() * 1e-9);
+    printf("  \"peak_float_gops\": %.1f, \"peak_byte_gops\": %.1f, \"peak_bf16_gops\": %.1f,\n"
+           "  \"figures\": [\n",
+           peak_float_ops(facts.isa) * 1e-9, peak_byte_ops(facts.isa) * 1e-9,
+           peak_bf16_ops(facts.isa) * 1e-9);
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         if (cpu->activation_size(dtypes[d].dtype) == 0)
             continue;
