@@ -155,6 +155,10 @@ class Rounds:
     def ratios(self, name, of):
         return [one[name] / one[of] for one in self.kept]
 
+    def add(self, more):
+        """The rounds of both, one after the other."""
+        return Rounds(self.kept + more.kept, self.dropped + more.dropped, self.watched + more.watched)
+
     def facts(self):
         shares = [one["others_share"] for one in self.watched]
         return {"kept": len(self.kept), "dropped_disturbed": self.dropped,

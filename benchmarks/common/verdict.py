@@ -32,30 +32,55 @@ def width(values):
             else found["max"] - found["min"])
 
 
-def why_undecided(values, goal, noise, least, most):
+def median_interval(values):
+    """(low, high) that hold the median with 95 % confidence, from the order of the values alone; of fewer
+    than 6 values the least and the most."""
+    ordered, n = sorted(values), len(values)
+    below, chance = 0, 0.5 ** n  # chance: that at most `below` of n values lie below the median
+    while 2 * chance <= 0.05:
+        below += 1
+        chance += math.comb(n, below) * 0.5 ** n
+    at = max(below - 1, 0)
+    return ordered[at], ordered[n - 1 - at]
+
+
+def apart_of(values, goal, of_median):
+    """Why the values are too far apart to decide, or None."""
+    difference = abs(statistics.median(values) - goal)
+    if of_median:
+        low, high = median_interval(values)
+        return (f"the median lies within {low:.4g} and {high:.4g} (95 %), which hold the goal"
+                if low <= goal <= high else None)
+    if width(values) > difference:
+        return f"the spread {width(values):.3g} exceeds the difference {difference:.3g} to the goal"
+    return None
+
+
+def why_undecided(values, goal, noise, least, most, of_median):
     """None where the values decide."""
     if len(values) < FEWEST:
         return f"{len(values)} undisturbed rounds, {FEWEST} are needed"
-    median, apart = statistics.median(values), width(values)
+    median = statistics.median(values)
     if least is not None and median < least:
         return f"{median:.4g} is below {least:g}, which is not possible"
     if most is not None and median > most:
         return f"{median:.4g} is above {most:g}, which is not possible"
+    if apart := apart_of(values, goal, of_median):
+        return apart
     difference = abs(median - goal)
-    if apart > difference:
-        return f"the spread {apart:.3g} exceeds the difference {difference:.3g} to the goal"
     if noise > difference:
         return f"the noise floor {noise:.3g} exceeds the difference {difference:.3g} to the goal"
     return None
 
 
-def verdict(values, goal, at_most=False, noise=0.0, least=None, most=None):
+def verdict(values, goal, at_most=False, noise=0.0, least=None, most=None, of_median=False):
     """Whether the median reaches `goal`: at least that, or at most.
 
     noise: the noise floor in the unit of the values; least, most: what is possible at least, at most.
+    of_median: of many values, the interval that holds their median decides, not their own spread.
     """
-    why = why_undecided(values, goal, noise, least, most)
-    found = {"goal": goal, "at_most": at_most, "noise_floor": round(noise, 6),
+    why = why_undecided(values, goal, noise, least, most, of_median)
+    found = {"goal": goal, "at_most": at_most, "noise_floor": round(noise, 6) if math.isfinite(noise) else None,
              **{key: round(value, 6) for key, value in spread(values).items()}}
     if why:
         return {**found, "verdict": UNDECIDED, "why": why}
@@ -67,6 +92,14 @@ def noise_floor(pairs, relative=False):
     """The median difference between two measurements of the same thing, one after the other."""
     apart = [abs(a - b) / (abs(a + b) / 2) if relative else abs(a - b) for a, b in pairs]
     return statistics.median(apart) if apart else 0.0
+
+
+def noise_of_median(pairs):
+    """What the median difference of so many pairs can be of the same thing measured twice: the bound of
+    its 95 % interval that is further from 0. It falls with the number of pairs."""
+    if not pairs:
+        return math.inf
+    return max(map(abs, median_interval([a - b for a, b in pairs])))
 
 
 def line(name, found):

@@ -4,11 +4,12 @@ Runtime.
 
 batching_server.py MODEL GRAPH PORT [WORKERS] [BATCH]
 
-POST /v1/embeddings {"input": TEXT or [TEXT...]}. Requests that wait while a batch is computed make
+POST /v1/embeddings {"input": TEXT or [TEXT...], "encoding_format": "base64" or none}. Requests that wait while a batch is computed make
 the next one, sorted by length, BATCH texts at most (default 32); tokenizing and computing happen beside
 the event loop. WORKERS batches are computed side by side (default 1), on 2 / WORKERS threads each.
 """
 import asyncio
+import base64
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,12 +91,13 @@ class Application:
             body, more = body + part.get("body", b""), part.get("more_body", False)
         reply = b"{}"
         if scope["method"] == "POST":
-            texts = orjson.loads(body)["input"]
+            request = orjson.loads(body)
+            texts, packed = request["input"], request.get("encoding_format") == "base64"
             rows = await self.batcher.embed([texts] if isinstance(texts, str) else texts)
             n_tokens = sum(size for _, size in rows)
             reply = orjson.dumps({
                 "object": "list", "model": "all-MiniLM-L6-v2",
-                "data": [{"object": "embedding", "index": i, "embedding": vector}
+                "data": [{"object": "embedding", "index": i, "embedding": base64.b64encode(vector).decode() if packed else vector}
                          for i, (vector, _) in enumerate(rows)],
                 "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}},
                 option=orjson.OPT_SERIALIZE_NUMPY)

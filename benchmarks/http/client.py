@@ -18,9 +18,10 @@ N_CHECKED = 32      # texts whose vectors and tokens are compared
 WORDS = "time year people way day man thing woman".split()
 
 
-def make_texts():
-    """512 texts, no two of them equal, each of 13 tokens."""
-    return [f"the quick fox named {a} {b} {c} jumps over a dog"
+def make_texts(more_words=0):
+    """512 texts, no two of them equal, each of 13 tokens and as many more as wanted."""
+    more = "".join(f" {WORDS[i % len(WORDS)]}" for i in range(more_words))
+    return [f"the quick fox named {a} {b} {c} jumps over a dog{more}"
             for a in WORDS for b in WORDS for c in WORDS]
 
 
@@ -39,9 +40,9 @@ def tokens_each(program, model, path):
     return counts[0]
 
 
-def ask(url, texts, timeout=60):
+def ask(url, texts, timeout=60, **more):
     """(vectors, tokens counted or None) of one request."""
-    request = urllib.request.Request(url + "/v1/embeddings", json.dumps({"input": texts}).encode(),
+    request = urllib.request.Request(url + "/v1/embeddings", json.dumps({"input": texts, **more}).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=timeout) as reply:
         found = json.load(reply)
@@ -55,15 +56,17 @@ class Unfinished(Exception):
     """A server still computes long after its client has gone."""
 
 
-def wrk(url, pid, texts, connections, seconds):
-    """One measurement with `connections`; returns when the server has nothing left to compute.
+def wrk(url, pid, texts, connections, seconds, texts_each=1, base64=False):
+    """One measurement with `connections`, of requests with `texts_each` texts; returns when the server has
+    nothing left to compute.
 
     At its end wrk gives up the requests in flight, which would run into the next measurement.
     """
+    how = {"TEXTS": str(texts), "LIST": str(texts_each), **({"BASE64": "1"} if base64 else {})}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "60",
                            "-s", str(HERE / "post.lua"), url], check=True, text=True,
-                          stdout=subprocess.PIPE, env={**os.environ, "TEXTS": str(texts)})
+                          stdout=subprocess.PIPE, env={**os.environ, **how})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if not drain(pid):
         raise Unfinished(f"{url} still computes 20 s after its client has gone")
@@ -72,5 +75,5 @@ def wrk(url, pid, texts, connections, seconds):
         raise RuntimeError(f"{url}: {row}")
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"requests": row["requests"], "requests_per_s": row["requests"] / row["seconds"],
-            "p50_us": row["p50_us"], "p99_us": row["p99_us"],
+            "texts_per_s": texts_each * row["requests"] / row["seconds"], "p50_us": row["p50_us"], "p99_us": row["p99_us"],
             "client_cores": spent / row["seconds"]}

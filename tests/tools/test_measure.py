@@ -58,6 +58,35 @@ def test_a_negative_overhead_is_not_met():
     assert found["verdict"] == "undecided" and "not possible" in found["why"], found
 
 
+def test_the_interval_of_a_median():
+    # Ranks of the tables of the sign test, for 95 %.
+    for n, low, high in ((5, 1, 5), (6, 1, 6), (10, 2, 9), (20, 6, 15), (50, 18, 33), (100, 40, 61)):
+        assert judge.median_interval(list(range(n, 0, -1))) == (low, high), n
+
+
+def test_many_pairs_decide_by_their_median():
+    values = [100 + 10 * (i % 9 - 4) for i in range(90)]  # quartiles 80 and 120, median 100
+    assert judge.verdict(values, 115, at_most=True)["verdict"] == "undecided"
+    assert judge.verdict(values, 115, at_most=True, of_median=True)["verdict"] == "met"
+    assert judge.verdict(values, 85, at_most=True, of_median=True)["verdict"] == "missed"
+    assert judge.verdict(values, 100, at_most=True, of_median=True)["verdict"] == "undecided"
+
+
+def test_the_noise_of_a_median_falls_with_the_pairs():
+    pairs = [(300 * (i % 7 - 3), 0) for i in range(140)]
+    assert judge.noise_of_median(pairs[:7]) == 900
+    assert judge.noise_of_median(pairs) <= 300
+    assert judge.noise_of_median([]) == float("inf")
+
+
+def test_rounds_add_up():
+    def found(n):
+        return measure.rounds(n, {"a": lambda: n}, watch=FakeWatch([0.0] * n))
+
+    both = found(2).add(found(3))
+    assert both.values("a") == [2, 2, 3, 3, 3] and both.facts()["kept"] == 5 and len(both.watched) == 5
+
+
 def test_a_share_above_the_whole_is_not_met():
     found = judge.verdict([1.03, 1.031, 1.029], 0.92, most=1.0)
     assert found["verdict"] == "undecided" and "not possible" in found["why"], found

