@@ -104,7 +104,7 @@ def one_text(args, server, files):
         found = found.add(more) if found else more
         noise = noise_of_median(pairs_of(found))
         print(f"{len(found.kept)} pairs: noise floor of the median {noise:.0f} us")
-        if noise < GOALS["overhead_p50_us"]:
+        if len(found.kept) >= args.pairs and noise < GOALS["overhead_p50_us"]:
             break
     return found
 

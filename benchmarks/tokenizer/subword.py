@@ -21,7 +21,7 @@ import tempfile
 import adversaries
 from bench import Ours, english, machine, timed
 from measure import order
-from verdict import same_input
+from verdict import same_input, spread
 import tiktoken
 import tokenizers
 
@@ -157,10 +157,19 @@ def compare(program, model, texts, rounds):
     same_input(n_tokens)
     tokens = n_tokens["gpuserve"]
     median = {k: statistics.median(v) for k, v in seconds.items() if v}
+
+    def over(theirs_name, ours_name):
+        return spread([a / b for a, b in zip(seconds[theirs_name], seconds[ours_name])])
+
+    ratios_of = {f"{name}_over_{peer}": over(peer, name) for peer in ("tokenizers", "tiktoken") if peer in median
+                 for name in ("warm", "cold")}
     return {"bytes": size, "tokens": tokens, "peak_MB": memory(program, model, texts),
             "load_ms": {"gpuserve": round(median["load"] * 1e3), "tokenizers": round(median["tokenizers load"] * 1e3)},
+            "load_over_tokenizers": over("tokenizers load", "load"), **ratios_of,
             "MB_per_s": {k: round(size / median[k] / 1e6, 1)
-                         for k in ("cold", "warm", "tokenizers", "tiktoken") if k in median}}
+                         for k in ("cold", "warm", "tokenizers", "tiktoken") if k in median},
+            "MB_per_s_spread": {k: spread([size / one / 1e6 for one in v])
+                                for k, v in seconds.items() if v and "load" not in k}}
 
 
 def slowest_letters(ours):
@@ -186,16 +195,23 @@ def ratios(program, model, prose, rounds):
             texts = adversaries.parts(text, size)
             ours.take(texts)
             n_bytes = sum(len(t.encode()) for t in texts)
-            times = [(ours.ask("cold")[0] / n_bytes, reference.ask("cold")[0] / prose_size) for _ in range(rounds)]
-            found.setdefault(name, {})[label] = round(statistics.median(a / b for a, b in times), 2)
+            of_prose = []
+            for number in range(rounds):
+                took = {one: {"text": ours, "prose": reference}[one].ask("cold")[0]
+                        for one in order(("text", "prose"), number)}
+                of_prose.append(took["text"] / n_bytes / (took["prose"] / prose_size))
+            found.setdefault(name, {})[label] = {key: round(value, 2) for key, value in spread(of_prose).items()}
     reference.close()
     ours.close()
     return found
 
 
 def worst(of_prose):
-    name = max(of_prose, key=lambda n: max(of_prose[n].values()))
-    return {"text": name, "of_cold_prose": max(of_prose[name].values())}
+    def slowest(name):
+        return max(one["median"] for one in of_prose[name].values())
+
+    name = max(of_prose, key=slowest)
+    return {"text": name, "of_cold_prose": slowest(name)}
 
 
 def measure(program, model, name, rounds):
