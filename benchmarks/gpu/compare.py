@@ -6,7 +6,8 @@
     compare.py oracle LIBRARY MODEL         our vectors against transformers in float32, each dtype
     compare.py library LIBRARY MODEL        texts/s against sentence-transformers, default and best
 
-A stage that lacks a package says so in its line and is no failure. Medians of at least 20 runs.
+A stage that lacks a package says so in its line and is no failure. Medians of at least 20 runs. Speeds
+of libraries are of rounds whose order turns; those disturbed are dropped.
 """
 import ctypes
 import importlib.util
@@ -18,6 +19,11 @@ import statistics
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "common"))
+
+import measure  # noqa: E402
+from verdict import LEAST_COSINE, least_cosine, spread, verdict  # noqa: E402
+
 SHAPES = {"minilm": (6, 384, 12, 1536), "base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096)}
 TOKENS = 16384
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "tf32": 4}
@@ -26,6 +32,21 @@ BOUNDS = {"float32": (0.999999, 1e-5), "tf32": (0.99999, 1e-3), "float16": (0.99
 
 def say(stage, **fields):
     print(json.dumps({"stage": stage, **fields}), flush=True)
+
+
+class Undisturbed:
+    """A watch for a dry run, whose times mean nothing."""
+
+    def stop(self):
+        return {"seconds": 0.0, "others_share": 0.0, "disturbed": False}
+
+
+def turned(parts, n, dry=False):
+    """Rounds of parts ({name: function}) in an order that turns, each called once before."""
+    if not dry:
+        for part in parts.values():
+            part()
+    return measure.rounds(n, parts, watch=Undisturbed if dry else measure.Watch)
 
 
 def time_us(torch, call, runs=20):
@@ -101,11 +122,16 @@ class Model:
         if status:
             raise RuntimeError(f"{self.error.message.decode()} {self.error.hint.decode()}")
 
-    def embed(self, texts):
+    def run(self, texts):
+        """The vectors as the library wrote them, one after the other."""
         pointers = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
         vectors = (ctypes.c_float * (len(texts) * self.dim))()
         self.check(self.library.gpuserve_embed(self.handle, pointers, ctypes.c_size_t(len(texts)), vectors,
                                                ctypes.c_size_t(len(vectors)), None, ctypes.byref(self.error)))
+        return vectors
+
+    def embed(self, texts):
+        vectors = self.run(texts)
         return [vectors[i * self.dim : (i + 1) * self.dim] for i in range(len(texts))]
 
     def close(self):
@@ -149,30 +175,43 @@ def oracle(library, path, device, count):
             ok=bool(least >= least_allowed and most <= most_allowed))
 
 
-def texts_a_second(call, texts, runs=3):
-    call(texts[:64])
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        call(texts)
-        times.append(time.perf_counter() - begin)
-    return len(texts) / statistics.median(times)
-
-
-def library_speed(library, path, torch):
-    texts = make_texts(20000, 2)
-    model = Model(library, path, "cuda", DTYPES["float16"])
-    say("library", name="gpuserve", texts_per_s=texts_a_second(model.embed, texts))
-    model.close()
+def peers_of(path):
+    """{name: call} of sentence-transformers, as it comes and at its best."""
     from sentence_transformers import SentenceTransformer
 
-    peer = SentenceTransformer(path, device="cuda").half()
-    say("library", name="sentence-transformers default", texts_per_s=texts_a_second(peer.encode, texts))
-    say("library", name="sentence-transformers batch 256",
-        texts_per_s=texts_a_second(lambda some: peer.encode(some, batch_size=256), texts))
-    compiled = torch.compile(peer)
-    say("library", name="sentence-transformers compiled, batch 256",
-        texts_per_s=texts_a_second(lambda some: compiled.encode(some, batch_size=256), texts))
+    plain, compiled = (SentenceTransformer(path, device="cuda").half() for _ in range(2))
+    # The module whose forward encode() calls: torch.compile(peer) would leave it as it is.
+    compiled[0].auto_model.compile(dynamic=True)
+    return {"sentence-transformers default": plain.encode,
+            "sentence-transformers batch 256": lambda texts: plain.encode(texts, batch_size=256),
+            "sentence-transformers compiled, batch 256": lambda texts: compiled.encode(texts, batch_size=256)}
+
+
+def library_speed(library, path):
+    texts, checked = make_texts(10000, 2), make_texts(64, 3)
+    model, peers = Model(library, path, "cuda", DTYPES["float16"]), peers_of(path)
+    wanted = model.embed(checked)
+    for name, call in peers.items():
+        cosine_least = least_cosine(wanted, [list(map(float, row)) for row in call(checked)])
+        say("library_check", name=name, least_cosine=cosine_least, ok=cosine_least >= LEAST_COSINE["bf16"])
+
+    def rate(call):
+        begin = time.perf_counter()
+        call(texts)
+        return len(texts) / (time.perf_counter() - begin)
+
+    # Ours counts the conversion of the texts, and like encode() ends with an array of floats.
+    calls = {"gpuserve": model.run, **peers}
+    found = turned({name: lambda call=call: rate(call) for name, call in calls.items()}, 3)
+    model.close()
+    for name in calls:
+        speeds = spread(found.values(name))
+        say("library", name=name, texts_per_s=speeds.get("median"), spread=speeds, rounds=found.facts(),
+            **({} if name == "gpuserve" else {"ours_over_it": spread(found.ratios("gpuserve", name))}))
+    if found.kept:
+        best = max(peers, key=lambda name: statistics.median(found.values(name)))
+        for what, name, goal in (("default", "sentence-transformers default", 3), ("best", best, 1.3)):
+            say("library_verdict", of=what, name=name, **verdict(found.ratios("gpuserve", name), goal))
 
 
 def main():
@@ -180,10 +219,10 @@ def main():
     try:
         if stage == "oracle":
             return oracle(rest[0], rest[1], rest[2], int(rest[3]))
+        if stage == "library":
+            return library_speed(rest[0], rest[1])
         import torch
 
-        if stage == "library":
-            return library_speed(rest[0], rest[1], torch)
         return {"ceilings": ceilings, "products": products, "attention": attention}[stage](torch)
     except ImportError as missing:
         say(stage, skipped=str(missing))

@@ -2,7 +2,8 @@
 
     lstm.py LIBRARY [dry]
 
-Sizes are (input, hidden, directions, sequences, steps); times are the device's, in one run after another. cuDNN runs as
+Sizes are (input, hidden, directions, sequences, steps); times are the device's, medians of several calls, in rounds
+whose order turns. cuDNN runs as
 a path of the library (GPUSERVE_LSTM_CUDNN), whose time includes the copies into cuDNN's layouts. What torch.nn.LSTM
 runs on a GPU is cudnnRNNForward too, on the same numbers; without torch it is left out. All outputs must agree.
 cudnn_lstm.cu times the same sizes by cuDNN alone. `dry` shrinks all sizes to what the emulator runs in seconds.
@@ -13,7 +14,7 @@ import random
 import statistics
 import sys
 
-from compare import load_abi, say, time_us
+from compare import load_abi, say, time_us, turned, verdict
 from product import Compute
 
 DRY = sys.argv[-1] == "dry"
@@ -71,22 +72,77 @@ def distance(got, want):
     return (apart / max(sum(b * b for b in want), 1e-30)) ** 0.5
 
 
-def run_cudnn(net, dtype, output):
-    """Milliseconds of cudnnRNNForward as torch calls it; |ours - its| / |its|."""
-    import torch
+class Torch:
+    """cudnnRNNForward as torch calls it, with the same weights and inputs."""
 
-    lstm = torch.nn.LSTM(net.input, net.hidden, bidirectional=net.directions == 2).cuda()
-    with torch.no_grad():
-        for parameter, values in zip(lstm.parameters(), (part for parts in net.parts for part in parts)):
-            parameter.copy_(torch.frombuffer(values, dtype=torch.float32).reshape(parameter.shape))
-        lstm = lstm.to(getattr(torch, dtype))
-        lstm.flatten_parameters()
+    def __init__(self, net, dtype):
+        import torch
+
+        self.torch = torch
+        lstm = torch.nn.LSTM(net.input, net.hidden, bidirectional=net.directions == 2).cuda()
+        with torch.no_grad():
+            for parameter, values in zip(lstm.parameters(), (part for parts in net.parts for part in parts)):
+                parameter.copy_(torch.frombuffer(values, dtype=torch.float32).reshape(parameter.shape))
+        self.lstm = lstm.to(getattr(torch, dtype))
+        self.lstm.flatten_parameters()
         values = torch.frombuffer(net.values, dtype=torch.float32).reshape(net.sequences, net.steps, net.input)
-        values = values.transpose(0, 1).contiguous().cuda().to(getattr(torch, dtype))
-        us = time_us(torch, lambda: lstm(values))
-        want = lstm(values)[0].transpose(0, 1).reshape(-1).float().cpu()
-        ours = torch.frombuffer(output, dtype=torch.float32)
-        return us / 1e3, float((ours - want).norm() / want.norm())
+        self.values = values.transpose(0, 1).contiguous().cuda().to(getattr(torch, dtype))
+
+    def ms(self):
+        with self.torch.no_grad():
+            return time_us(self.torch, lambda: self.lstm(self.values), 5) / 1e3
+
+    def apart(self, output):
+        """|ours - its| / |its|"""
+        with self.torch.no_grad():
+            want = self.lstm(self.values)[0].transpose(0, 1).reshape(-1).float().cpu()
+        ours = self.torch.frombuffer(output, dtype=self.torch.float32)
+        return float((ours - want).norm() / want.norm())
+
+
+def outputs(compute, net, dtype, variants):
+    """{variant: a part of its output} of those that run, and why others do not."""
+    some = slice(0, len(net.output), max(1, len(net.output) // 10000))
+    found, missing = {}, {}
+    for name, variant in variants.items():
+        try:
+            run_ours(compute, net, dtype, variant, 1)
+            found[name] = net.output[some]
+        except RuntimeError as error:
+            missing[name] = str(error)
+    return found, missing
+
+
+def measure_size(compute, net, dtype, kept):
+    variants = {"steps": STEPS, "fused": FUSED, "cudnn_path": CUDNN}
+    found, missing = outputs(compute, net, dtype, variants)
+    parts = {name: lambda name=name: run_ours(compute, net, dtype, variants[name], 1 if DRY else 5) for name in found}
+    peer = None
+    if not DRY:
+        try:
+            peer = Torch(net, dtype)
+            parts["torch"] = peer.ms
+        except ImportError as error:
+            missing["torch"] = str(error)
+    rounds = turned(parts, 1 if DRY else 5, DRY)
+    ms = {name: statistics.median(rounds.values(name)) for name in parts} if rounds.kept else {}
+    for name, why in missing.items():
+        say("lstm", name={"cudnn_path": "gpuserve by cuDNN", "torch": "cudnn"}.get(name, name), skipped=why)
+    if not ms:
+        say("lstm", skipped="other processes disturbed every round", **kept)
+        return
+    apart = distance(found["fused"], found["steps"])
+    say("lstm", name="gpuserve", steps_ms=ms["steps"], fused_ms=ms["fused"], ratio=ms["steps"] / ms["fused"], apart=apart,
+        ok=apart <= BOUND[dtype], verdict=verdict(rounds.ratios("steps", "fused"), 5), **kept)
+    if "cudnn_path" in ms:
+        apart = distance(found["cudnn_path"], found["steps"])
+        say("lstm", name="gpuserve by cuDNN", ms=ms["cudnn_path"], ours_over_it=ms["fused"] / ms["cudnn_path"],
+            apart=apart, ok=apart <= BOUND[dtype], **kept)
+    if peer:
+        run_ours(compute, net, dtype, FUSED, 1)
+        apart = peer.apart(net.output)
+        say("lstm", name="cudnn", ms=ms["torch"], ours_over_it=ms["fused"] / ms["torch"], apart=apart,
+            ok=apart <= BOUND[dtype], verdict=verdict(rounds.ratios("fused", "torch"), 1.3, at_most=True), **kept)
 
 
 def main(library):
@@ -95,31 +151,7 @@ def main(library):
     for i, size in enumerate(SIZES):
         net = Network(size)
         for dtype in DTYPES:
-            kept = {"size": size, "dtype": dtype, "large": i == 0 and dtype == "float16"}
-            steps = run_ours(compute, net, dtype, STEPS, 1 if DRY else 5)
-            by_steps = bytes(net.output)
-            fused = run_ours(compute, net, dtype, FUSED, 1 if DRY else 20)
-            some = slice(0, len(net.output), max(1, len(net.output) // 10000))
-            apart = distance(net.output[some], (ctypes.c_float * len(net.output)).from_buffer_copy(by_steps)[some])
-            say("lstm", name="gpuserve", steps_ms=steps, fused_ms=fused, ratio=steps / fused, apart=apart,
-                ok=apart <= BOUND[dtype], **kept)
-            by_fused = bytes(net.output)
-            try:
-                ms = run_ours(compute, net, dtype, CUDNN, 1 if DRY else 20)
-                apart = distance(net.output[some], (ctypes.c_float * len(net.output)).from_buffer_copy(by_steps)[some])
-                say("lstm", name="gpuserve by cuDNN", ms=ms, ours_over_it=fused / ms, apart=apart,
-                    ok=apart <= BOUND[dtype], **kept)
-            except RuntimeError as missing:
-                say("lstm", name="gpuserve by cuDNN", skipped=str(missing))
-            net.output = (ctypes.c_float * len(net.output)).from_buffer_copy(by_fused)
-            if DRY:
-                continue
-            try:
-                ms, apart = run_cudnn(net, dtype, net.output)
-            except ImportError as missing:
-                say("lstm", skipped=str(missing))
-                continue
-            say("lstm", name="cudnn", ms=ms, ours_over_it=fused / ms, apart=apart, ok=apart <= BOUND[dtype], **kept)
+            measure_size(compute, net, dtype, {"size": size, "dtype": dtype, "large": i == 0 and dtype == "float16"})
     compute.close()
 
 

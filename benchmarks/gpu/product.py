@@ -7,7 +7,7 @@
     product.py http LIBRARY SERVER MODEL [dry]     texts/s of `gpuserve serve` with 64 clients over
                                                    those of the library on the same texts
 
-`dry` shrinks all sizes to what the emulator runs in seconds.
+`dry` shrinks all sizes to what the emulator runs in seconds. Rounds turn the order of what is compared.
 """
 import ctypes
 import json
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from compare import DTYPES, Model, load_abi, make_texts, say, time_us
+from compare import DTYPES, Model, load_abi, make_texts, say, spread, time_us, turned, verdict
 
 DRY = sys.argv[-1] == "dry"
 CLIENTS, PROCESSES, TEXTS_A_REQUEST = (2, 1, 2) if DRY else (64, 8, 32)
@@ -66,26 +66,23 @@ class Compute:
 
 
 def chain(library):
-    pairs, n, runs = (4, 3000, 2) if DRY else (250, 1 << 20, 20)
+    pairs, n, runs = (4, 3000, 2) if DRY else (250, 1 << 20, 8)
     abi = load_abi()
     steps = (abi.ChainStep * (2 * pairs))(*([abi.ChainStep(SIN, 0, 0), abi.ChainStep(FMA, 1.5, 0.25)] * pairs))
     values = (ctypes.c_float * n)(*(i % 1000 * 0.002 - 1 for i in range(n)))
-    results, files = {}, {}
+    results, files, handles, colds = {}, {}, {}, {}
     cache = tempfile.mkdtemp()
     ctypes.CDLL(None).setenv(b"GPUSERVE_KERNEL_CACHE", cache.encode(), 1)
     # A handle has kernels of its own: the second finds what the first left on the disk.
     for name, nvrtc in (("generated", "1"), ("from the disk's cache", "1"), ("interpreted", "0")):
-        compute, out = Compute(library, nvrtc), (ctypes.c_float * n)()
-        cold = compute.chain(steps, values, out)
-        warm = [compute.chain(steps, values, out) for _ in range(runs)]
-        compute.close()
+        handles[name], out = Compute(library, nvrtc), (ctypes.c_float * n)()
+        colds[name] = handles[name].chain(steps, values, out)
         results[name] = bytes(out)
-        say("chain", name=name, steps=len(steps), n=n, variant=cold[2], ms=statistics.median(w[1] for w in warm) * 1e3,
-            cold_s=cold[0], call_ms=statistics.median(w[0] for w in warm) * 1e3)
         kept = {entry.name: entry.inode() for entry in os.scandir(cache)}
         files = files or kept
         say("chain_cache", name=name, files=len(kept), ok=bool(kept) and kept == files)  # none is written anew
     shutil.rmtree(cache)
+    say_chain(handles, colds, steps, values, runs)
     worst = 0.0
     for i in range(0, n, max(1, n // 100)):
         x = float(values[i])
@@ -97,6 +94,22 @@ def chain(library):
         ok=results["generated"] == results["interpreted"] and worst <= 1e-3)
     if not DRY:
         chain_of_torch(pairs, n)
+
+
+def say_chain(handles, colds, steps, values, runs):
+    """The warm calls of all handles, in rounds."""
+    out = (ctypes.c_float * len(values))()
+
+    def warm(handle):
+        calls = [handle.chain(steps, values, out) for _ in range(runs)]
+        return {"call_ms": statistics.median(c[0] for c in calls) * 1e3, "ms": statistics.median(c[1] for c in calls) * 1e3}
+
+    found = turned({name: lambda handle=handle: warm(handle) for name, handle in handles.items()}, 1 if DRY else 3, DRY)
+    for name, handle in handles.items():
+        for_spread = {key: spread([one[key] for one in found.values(name)]) for key in ("ms", "call_ms")}
+        say("chain", name=name, steps=len(steps), n=len(values), variant=colds[name][2], cold_s=colds[name][0],
+            ms=for_spread["ms"].get("median"), call_ms=for_spread["call_ms"].get("median"), spread=for_spread)
+        handle.close()
 
 
 def chain_of_torch(pairs, n):
@@ -120,26 +133,31 @@ def chain_of_torch(pairs, n):
 # ------------------------------------------------------------------------------------ P10 and P11
 
 
-def library_texts_a_second(model, texts, runs):
+def library_texts_a_second(model, texts):
     """Of one call with all of them: its time alone, nothing of Python's."""
     pointers = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
     vectors = (ctypes.c_float * (len(texts) * model.dim))()
-    times = []
-    for _ in range(runs + 1):
-        begin = time.perf_counter()
-        model.check(model.library.gpuserve_embed(model.handle, pointers, ctypes.c_size_t(len(texts)), vectors,
-                                                 ctypes.c_size_t(len(vectors)), None, ctypes.byref(model.error)))
-        times.append(time.perf_counter() - begin)
-    return len(texts) / statistics.median(times[1:])
+    begin = time.perf_counter()
+    model.check(model.library.gpuserve_embed(model.handle, pointers, ctypes.c_size_t(len(texts)), vectors,
+                                             ctypes.c_size_t(len(vectors)), None, ctypes.byref(model.error)))
+    return len(texts) / (time.perf_counter() - begin)
 
 
 def backends(library, path):
-    speeds = {}
+    """Texts of the same lengths; fewer of them on the CPU."""
+    models, parts = {}, {}
     for device, dtype, count in (("cpu", "float32", 2 if DRY else 512), ("cuda", "float16", 2 if DRY else 20000)):
-        model = Model(library, path, device, DTYPES[dtype])
-        speeds[device] = library_texts_a_second(model, make_texts(count, 3), 1 if DRY else 3)
+        models[device], texts = Model(library, path, device, DTYPES[dtype]), make_texts(count, 3)
+        parts[device] = lambda model=models[device], texts=texts: library_texts_a_second(model, texts)
+    found = turned(parts, 1 if DRY else 3, DRY)
+    for model in models.values():
         model.close()
-    say("backends", texts_per_s_cpu=speeds["cpu"], texts_per_s_gpu=speeds["cuda"], ratio=speeds["cuda"] / speeds["cpu"],
+    if not found.kept:
+        say("backends", skipped="other processes disturbed every round")
+        return
+    ratios = found.ratios("cuda", "cpu")
+    say("backends", texts_per_s_cpu=spread(found.values("cpu"))["median"], ratio=statistics.median(ratios),
+        texts_per_s_gpu=spread(found.values("cuda"))["median"], verdict=verdict(ratios, 20), rounds=found.facts(),
         cores=len(os.sched_getaffinity(0)))
 
 
@@ -196,25 +214,34 @@ def send_and_receive(arguments):
             return answered
 
 
+def served_texts_a_second(port):
+    seconds, each = 0 if DRY else 3, CLIENTS // PROCESSES
+    with multiprocessing.Pool(PROCESSES) as pool:
+        begin = time.perf_counter()
+        answered = sum(pool.map(send_and_receive, [(port, p * each, each, seconds) for p in range(PROCESSES)]))
+        return answered * TEXTS_A_REQUEST / (time.perf_counter() - begin)
+
+
 def http(library, server, path):
+    """The library and the server on the same device and texts, in turn."""
     texts = [text for client in range(CLIENTS) for request in range(1 if DRY else 8) for text in unique_texts(client, request)]
     model = Model(library, path, "cuda", DTYPES["float16"])
-    alone = library_texts_a_second(model, texts, 1 if DRY else 3)
-    model.close()
     process = subprocess.Popen([server, "serve", path, "--port", "0", "--device", "cuda:0"], stdout=subprocess.PIPE, text=True)
     try:
         port = int(process.stdout.readline().strip().rsplit(":", 1)[1])
-        seconds, each = 0 if DRY else 5, CLIENTS // PROCESSES
-        with multiprocessing.Pool(PROCESSES) as pool:
-            begin = time.perf_counter()
-            answered = sum(pool.map(send_and_receive, [(port, p * each, each, seconds) for p in range(PROCESSES)]))
-            took = time.perf_counter() - begin
+        found = turned({"library": lambda: library_texts_a_second(model, texts),
+                        "server": lambda: served_texts_a_second(port)}, 1 if DRY else 3, DRY)
     finally:
         process.terminate()
         process.wait(60)
-    served = answered * TEXTS_A_REQUEST / took
-    say("http", clients=CLIENTS, texts_a_request=TEXTS_A_REQUEST, texts_per_s=served, texts_per_s_library=alone,
-        share=served / alone)
+        model.close()
+    if not found.kept:
+        say("http", skipped="other processes disturbed every round")
+        return
+    shares = found.ratios("server", "library")
+    say("http", clients=CLIENTS, texts_a_request=TEXTS_A_REQUEST, texts_per_s=spread(found.values("server"))["median"],
+        texts_per_s_library=spread(found.values("library"))["median"], share=statistics.median(shares),
+        verdict=verdict(shares, 0.7), rounds=found.facts())
 
 
 if __name__ == "__main__":
