@@ -30,7 +30,7 @@ class Gpuserve(Engine):
         import gpuserve
 
         cpu = [device for device in gpuserve.devices() if device.selector == "cpu"]
-        return {"int8": self.model.info.get("int8"), "isa": cpu[0].isa if cpu else None}
+        return {"int8": self.model.info().get("int8"), "isa": cpu[0].isa if cpu else None}
 
     def settings(self):
         return [{}]
