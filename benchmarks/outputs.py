@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE / "common"), str(HERE / "peers")]
 
 from measure import keep, machine, rounds, today  # noqa: E402
-from verdict import LEAST_COSINE, least_cosine, line, spread, verdict  # noqa: E402
+from verdict import MIN_COSINE, least_cosine, line, spread, verdict  # noqa: E402
 
 from gpuserve import Model  # noqa: E402
 
@@ -115,7 +115,7 @@ def peers_of(given, texts, wanted, wanted_tokens):
         cosines = {"dense": least_cosine(as_lists(found["dense"]), as_lists(wanted)),
                    "tokens": min(least_cosine(as_lists(a), as_lists(b))
                                  for a, b in zip(found["tokens"], wanted_tokens))}
-        if min(cosines.values()) < LEAST_COSINE["fp32"]:
+        if min(cosines.values()) < MIN_COSINE["fp32"]:
             missing[kind.name] = f"its vectors are others: least cosines {cosines}"
         else:
             peers.append(peer)

@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "common"))
 
 import measure  # noqa: E402
-from verdict import LEAST_COSINE, least_cosine, spread, verdict  # noqa: E402
+from verdict import MIN_COSINE, least_cosine, spread, verdict  # noqa: E402
 
 SHAPES = {"minilm": (6, 384, 12, 1536), "base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096)}
 TOKENS = 16384
@@ -193,7 +193,7 @@ def library_speed(library, path):
     wanted = model.embed(checked)
     for name, call in peers.items():
         cosine_least = least_cosine(wanted, [list(map(float, row)) for row in call(checked)])
-        say("library_check", name=name, least_cosine=cosine_least, ok=cosine_least >= LEAST_COSINE["bf16"])
+        say("library_check", name=name, least_cosine=cosine_least, ok=cosine_least >= MIN_COSINE["bf16"])
 
     def rate(call):
         begin = time.perf_counter()

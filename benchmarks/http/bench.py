@@ -29,7 +29,7 @@ from verdict import (line, noise_floor, noise_of_median, same_input, spread,  # 
 CONNECTIONS = (1, 8, 64)
 GOALS = {"share_of_library_at_64": 0.85, "overhead_p50_us": 150, "json_mb_per_s": 250,
          "base64_mb_per_s": 2000, "ready_ms": 300}
-MOST_PAIRS = 5          # times the pairs asked for
+MAX_PAIRS = 5          # times the pairs asked for
 AT_MOST = ("overhead_p50_us", "ready_ms", "idle_mb")
 
 
@@ -99,7 +99,7 @@ def one_text(args, server, files):
 
     served()
     parts, found = {"library": alone, "server": served, "library again": alone}, None
-    for _ in range(MOST_PAIRS):
+    for _ in range(MAX_PAIRS):
         more = rounds(args.pairs, parts, say=print)
         found = found.add(more) if found else more
         noise = noise_of_median(pairs_of(found))

@@ -39,7 +39,7 @@ from verdict import UNDECIDED, line, same_input, spread, verdict  # noqa: E402
 
 BULK_TEXTS = 200
 PROBES = 8              # clients that probe Retry-After at the same time
-FEWEST_PROBES = 4       # of a round: with fewer its share says nothing
+MIN_PROBES = 4       # of a round: with fewer its share says nothing
 SINGLES_FROM = 1 << 24  # the number of the first single text; bulk texts have lower ones
 SHARE_OF_SINGLES = 0.2
 # figure: goal, whether it is the most
@@ -243,7 +243,7 @@ def parts_of(args, server, numbers, n_bulk, rate):
 def right_share(probed):
     """The share of probes that were right, the two kinds weighing as much; None of too few."""
     kinds = [[one["right"] for one in probed if one["early"] == early] for early in (True, False)]
-    if len(probed) < FEWEST_PROBES or not all(kinds):
+    if len(probed) < MIN_PROBES or not all(kinds):
         return None
     return sum(sum(kind) / len(kind) for kind in kinds) / 2
 

@@ -175,7 +175,7 @@ class Peer:
         self.send(signal.SIGCONT)
         for name, shape in shapes.items():
             try:
-                if self.precision not in LEAST_COSINE and name not in QUICK[:2]:
+                if self.precision not in MIN_COSINE and name not in QUICK[:2]:
                     raise ValueError("it runs another model")
                 if shape.base64 and not isinstance(ask(self.url, ["a dog"], encoding_format="base64")[0][0], str):
                     raise ValueError("it ignores encoding_format")
@@ -237,7 +237,7 @@ def start(args, files, each):
             cosines[name] = check_vectors(peer, reference, checked, each)
             if cosines[name] is not None and cosines[name] < MIN_COSINE[precision]:
                 missing[name] = (f"its vectors are others: cosine {cosines[name]:.4f}, at least "
-                                 f"{LEAST_COSINE[precision]} is wanted of {precision}")
+                                 f"{MIN_COSINE[precision]} is wanted of {precision}")
                 continue
             peer.warm(files, args.shapes)
     except BaseException:

@@ -51,7 +51,7 @@ def versions(library):
 def computes_the_same(engine):
     """Whether its vectors are those of the model, within what its precision loses."""
     cosine = (engine["accuracy"] or {}).get("cosine_mean", 0.0)
-    return cosine >= verdict.LEAST_COSINE.get(engine["precision"], 2.0)
+    return cosine >= verdict.MIN_COSINE.get(engine["precision"], 2.0)
 
 
 def best_peer(engines, precision, workload):

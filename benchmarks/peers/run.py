@@ -26,7 +26,7 @@ from engines import ENGINES, is_ours, precision_of, runs_another_model  # noqa: 
 from gemm_limit import Limit  # noqa: E402
 from harness import (ISA_LIMITS, UNLIMITED, EngineProcess, clean_environment, exceeds,  # noqa: E402
                      isa_reported)
-from measure import MOST_ROUNDS, Watch, machine, order  # noqa: E402
+from measure import MAX_ROUNDS, Watch, machine, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
 CHAIN_SECONDS = 0.3                         # for each precision, engine and batch size of the limit
@@ -154,7 +154,7 @@ def run_rounds(args, texts, measured, limit):
     parts = {name: lambda one=one: one.round(texts, W1_SECONDS[args.quick]) for name, one in measured.items()}
     if limit:
         parts["limit"] = lambda: limit.round(CHAIN_SECONDS)
-    while kept < args.rounds and len(watched) < MOST_ROUNDS * args.rounds:
+    while kept < args.rounds and len(watched) < MAX_ROUNDS * args.rounds:
         say(f"==> round {kept + 1} of {args.rounds}")
         watching = Watch()
         for name in order(parts, len(watched)):

@@ -18,7 +18,7 @@ W1_LENGTHS = (8, 32, 128, 256)
 W2_TEXTS = 2000
 W3_TEXTS = 32
 MAX_TOKENS = 256
-FEWEST_W2_TEXTS = 100
+MIN_W2_TEXTS = 100
 # Operations of one token in the products of all-MiniLM-L6-v2.
 FLOPS_OF_MINILM = 2 * 6 * 384 * 384 * 12
 
@@ -54,7 +54,7 @@ class TextCutter:
 def w2_texts(config):
     """How many texts W2 has for the model of this config.json."""
     flops = config["num_hidden_layers"] * sum(gemm_limit.product_flops(config).values())
-    return max(FEWEST_W2_TEXTS, min(W2_TEXTS, round(W2_TEXTS * FLOPS_OF_MINILM / flops)))
+    return max(MIN_W2_TEXTS, min(W2_TEXTS, round(W2_TEXTS * FLOPS_OF_MINILM / flops)))
 
 
 def w2_lengths(rng, n):
