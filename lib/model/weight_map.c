@@ -315,6 +315,6 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
     if (st == GPUSERVE_OK)
         st = gsv_add_layers(&c);
     if (st == GPUSERVE_OK)
-        st = gsv_check_surplus(spec, error);
-    return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
+        st = gsv_collect_heads(spec, error);
+    return st == GPUSERVE_OK ? gsv_check_surplus(spec, error) : st;
 }

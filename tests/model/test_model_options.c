@@ -155,6 +155,33 @@ static const struct option_case cases[] = {
     { "gte-hub-ntk", "NewConfig", "OtherConfig", NOT, "auto_map" },
 };
 
+/* Longer texts have other frequencies with rotary_scaling_factor (dynamic NTK): not supported. */
+Test(model_options, scaled_nomic_positions_limit_the_tokens)
+{
+    static const struct {
+        const char *factor, *trained;
+        int32_t limit;
+    } scalings[] = { { "null", "2048", 0 }, { "2", "2048", 2048 }, { "1.5", "20", 20 } };
+    char *text = read_text_file(test_data("models/nomic-bert-hub/config.json"));
+
+    for (size_t i = 0; i < sizeof(scalings) / sizeof(scalings[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char factor[64], trained[64], *half, *changed;
+        struct gsv_config config;
+
+        snprintf(factor, sizeof(factor), "\"rotary_scaling_factor\": %s", scalings[i].factor);
+        snprintf(trained, sizeof(trained), "\"max_trained_positions\": %s", scalings[i].trained);
+        half = replace(text, "\"rotary_scaling_factor\": null", factor);
+        changed = replace(half, "\"max_trained_positions\": 2048", trained);
+        cr_assert_eq(parse(changed, &config, &error), GPUSERVE_OK, "%s", error.message);
+        cr_expect_eq(config.token_limit, scalings[i].limit, "case %zu: %d", i, config.token_limit);
+        gsv_config_reset(&config);
+        free(changed);
+        free(half);
+    }
+    free(text);
+}
+
 Test(model_options, absurd_values_are_refused_by_name)
 {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

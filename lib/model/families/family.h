@@ -62,8 +62,8 @@ struct gsv_tensor_names {
     const char *bottleneck_in, *norm_bottleneck_in;
     const char *bottleneck_attention, *norm_bottleneck_attention;
     const char *bottleneck_out, *norm_bottleneck_out;
-    const char *unused; /* parts "a|b" of names of a layer's tensors that are in the file even if
-                           nothing reads them */
+    const char *unused;     /* parts "a|b" of names of tensors that are in the file even if nothing
+                               reads them */
     const char *other_ffns; /* "ffn.%d.", prefix of the feed-forward networks before the last one */
 };
 

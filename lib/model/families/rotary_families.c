@@ -278,13 +278,31 @@ static gpuserve_status read_nomic_activation(struct gsv_config *config,
     return GPUSERVE_OK;
 }
 
+/* With rotary_scaling_factor, the base of texts over max_trained_positions depends on their length
+ * (dynamic NTK). Such texts are not supported: the tokens are limited. */
+static gpuserve_status read_trained_positions(struct gsv_config *config,
+                                              const struct gsv_json_value *json,
+                                              gpuserve_error *error)
+{
+    double factor = 0;
+    int32_t trained = 2048;
+    gpuserve_status st =
+        gsv_json_double(json, "rotary_scaling_factor", FILE_NAME, 0, 1e6, &factor, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "max_trained_positions", 1 << 20, &trained, error);
+    if (factor > 0)
+        config->token_limit = trained;
+    return st;
+}
+
 /* The authors' configuration. Their class computes more than their models use. */
 static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
     static const char *const refused[] = { "prenorm", "parallel_block", "use_rms_norm",
                                            "rotary_emb_scale_base", "causal" };
-    double fraction = 1.0, factor = 0;
+    double fraction = 1.0;
     bool bias = false;
     gpuserve_status st = gsv_json_bool(json, "qkv_proj_bias", FILE_NAME, &bias, error);
 
@@ -293,7 +311,7 @@ static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_js
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "rotary_emb_fraction", FILE_NAME, 0, 1, &fraction, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_double(json, "rotary_scaling_factor", FILE_NAME, 0, 1e6, &factor, error);
+        st = read_trained_positions(config, json, error);
     if (st == GPUSERVE_OK && fraction != 1.0)
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": rotary_emb_fraction %g is not supported, only 1 is", fraction);
