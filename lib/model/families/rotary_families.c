@@ -87,14 +87,17 @@ static const struct gsv_masked_names modernbert_masked = {
     .decoder_bias = GSV_IF_PRESENT,
 };
 
-/* "cls" (or "bos"), "mean" or "late" in `classifier_pooling`. */
+/* "cls" (or "bos"), "mean" or "late" in `classifier_pooling`; in EuroBERT's first checkpoints
+ * `clf_pooling`. */
 static gpuserve_status read_classifier_pooling(struct gsv_config *config,
                                                const struct gsv_json_value *json,
                                                const char *preset, gpuserve_error *error)
 {
     const char *name = preset;
-    const gpuserve_status st = gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
+    gpuserve_status st = gsv_json_string(json, "clf_pooling", FILE_NAME, &name, error);
 
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
     if (st != GPUSERVE_OK)
         return st;
     config->classifier_pooling = GPUSERVE_POOL_MEAN;
@@ -300,8 +303,10 @@ static gpuserve_status read_trained_positions(struct gsv_config *config,
 static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    static const char *const refused[] = { "prenorm", "parallel_block", "use_rms_norm",
-                                           "rotary_emb_scale_base", "causal" };
+    static const char *const refused[] = { "prenorm",      "parallel_block",
+                                           "use_rms_norm", "rotary_emb_scale_base",
+                                           "causal",       "rotary_head_dim",
+                                           "norm_mlp" };
     double fraction = 1.0;
     bool bias = false;
     gpuserve_status st = gsv_json_bool(json, "qkv_proj_bias", FILE_NAME, &bias, error);
