@@ -31,7 +31,7 @@ NO_EFFECT = {
     "deterministic_flash_attn": TRAINING,
     "bos_token_id": TOKENS, "cls_token_id": TOKENS, "mask_token_id": TOKENS, "sep_token_id": TOKENS,
     "use_cache": GENERATION, "pretraining_tp": "not read by the class any more",
-    "decoder_start_token_id": DECODER, "is_encoder_decoder": DECODER, "num_decoder_layers": DECODER,
+    "decoder_start_token_id": DECODER, "num_decoder_layers": DECODER,
     "tie_word_embeddings": "the file has the decoder's tensor if it is not tied",
     "output_embedding_size": "the shape of the decoder's tensor is checked",
     "task_type_vocab_size": "the first row of the table is read",
