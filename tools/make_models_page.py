@@ -102,7 +102,8 @@ def family_row(family, rows):
     values = list(rows.values())
     return [family, ", ".join(types), ", ".join(uses), ", ".join(options_of(family, rows)), state_of(family, rows),
             shown(most(values, "float32", "difference", max), "{:.1e}"), shown(most(values, "bfloat16", "difference", max), "{:.1e}"),
-            shown(most(values, "bfloat16", "cosine", min), "{:.5f}"), shown(most(values, "int8", "cosine", min), "{:.4f}")]
+            shown(most(values, "bfloat16", "cosine", min), "{:.5f}"), shown(most(values, "float16", "difference", max), "{:.1e}"),
+            shown(most(values, "int8", "cosine", min), "{:.4f}")]
 
 
 def table(head, rows):
@@ -134,7 +135,7 @@ def page():
     authors = max(row["difference"] for row in read("tests/data/authors.json")["models"].values())
     text = HEAD.format(transformers=data["transformers"], no_class=" and ".join(NO_CLASS), authors=authors)
     text += table(["family", "model types", "gives", "tested options", "loads", "float32 difference", "bfloat16 difference",
-                   "bfloat16 cosine", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
+                   "bfloat16 cosine", "float16 difference", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
     popular = [popular_row(one, data["models"]) for one in read("tests/data/popular_models.json")]
     text += POPULAR + table(["repository", "family", "loads", "why not"], popular)
     return text + f"\n{sum(row[2] == 'yes' for row in popular)} of {len(popular)} load.\n"

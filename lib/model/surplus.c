@@ -117,12 +117,25 @@ static bool is_beside_encoder(const char *name)
     return false;
 }
 
+/* True for another name of a tensor in use: PyTorch files store tied weights once. */
+static bool is_tied(const struct gsv_spec *spec, const struct gsv_tensor *tensor)
+{
+    for (size_t i = 0; i < spec->n_items; i++) {
+        const struct gsv_tensor *used = &spec->items[i].weight[0];
+
+        if (used->count == tensor->count && used->file == tensor->file &&
+            used->offset == tensor->offset && used->type == tensor->type)
+            return true;
+    }
+    return false;
+}
+
 static bool is_allowed(const struct gsv_spec *spec, const struct gsv_tensor *tensor)
 {
     const char *name = without_prefix(spec, tensor->name);
 
     return is_buffer(tensor) || gsv_is_row_scales(tensor) || is_known(spec, tensor) ||
-           is_word_alias(spec, name) || is_beside_encoder(name);
+           is_word_alias(spec, name) || is_beside_encoder(name) || is_tied(spec, tensor);
 }
 
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error)
@@ -138,8 +151,9 @@ gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *e
         struct gsv_tensor tensor;
 
         for (size_t i = 0; gsv_weight_file_at(spec->weights.files[f], i, &tensor); i++) {
-            if (st != GPUSERVE_OK || is_allowed(spec, &tensor) ||
-                bsearch(&tensor.name, used, n, sizeof(*used), compare_pointers))
+            if (st != GPUSERVE_OK ||
+                bsearch(&tensor.name, used, n, sizeof(*used), compare_pointers) ||
+                is_allowed(spec, &tensor))
                 continue;
             st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                           "%s: tensor '%s' belongs to no part of %d layers of model type '%.64s'",
