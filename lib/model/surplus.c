@@ -59,7 +59,7 @@ static bool is_buffer(const struct gsv_tensor *tensor)
 /* True for a tensor that is saved even if the options leave it without a reader. */
 static bool is_known(const struct gsv_spec *spec, const struct gsv_tensor *tensor)
 {
-    for (const char *at = spec->names->unused; at;
+    for (const char *at = spec->names ? spec->names->unused : NULL; at;
          at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         char part[GSV_TENSOR_NAME_BYTES];
 
@@ -81,7 +81,7 @@ static const char *without_prefix(const struct gsv_spec *spec, const char *name)
 /* True for another name of the word embeddings (T5 saves them by each that it shares). */
 static bool is_word_alias(const struct gsv_spec *spec, const char *name)
 {
-    for (const char *at = spec->names->word; at;
+    for (const char *at = spec->names ? spec->names->word : NULL; at;
          at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         const size_t n = strcspn(at, "|");
 

@@ -436,6 +436,8 @@ static const struct bad_case cases[] = {
       "tensor 'encoder.LayerNorm." },
     { "unread distances", "deberta-v3", TEXT, "config.json", "\"relative_attention\": true",
       "\"relative_attention\": false", GPUSERVE_E_UNSUPPORTED, "tensor 'encoder." },
+    { "unread layers", "../recurrent/torch-two-layers", TEXT, "config.json", "\"num_layers\": 2",
+      "\"num_layers\": 1", GPUSERVE_E_UNSUPPORTED, "_l1' belongs to no part" },
     { "an unknown part", "mpnet", HEADER, "model.safetensors", "\"embeddings.LayerNorm.bias\":",
       "\"crf.transitions\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
       "\"embeddings.LayerNorm.bias\":",
