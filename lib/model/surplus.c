@@ -93,7 +93,7 @@ static bool is_word_alias(const struct gsv_spec *spec, const char *name)
 
 /* True for a part of transformers' classes that follows the encoder or stands beside it. Which of
  * them are read depends on the class in "architectures"; none changes what the encoder computes. */
-static bool is_beside_encoder(const char *name)
+static bool is_other_part(const char *name)
 {
     static const char *const parts[] = {
         /* poolers and classifiers */
@@ -135,7 +135,7 @@ static bool is_allowed(const struct gsv_spec *spec, const struct gsv_tensor *ten
     const char *name = without_prefix(spec, tensor->name);
 
     return is_buffer(tensor) || gsv_is_row_scales(tensor) || is_known(spec, tensor) ||
-           is_word_alias(spec, name) || is_beside_encoder(name) || is_tied(spec, tensor);
+           is_word_alias(spec, name) || is_other_part(name) || is_tied(spec, tensor);
 }
 
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error)

@@ -469,6 +469,51 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
+/* Parts of published checkpoints that change nothing in the encoder's vectors. */
+Test(model_bad, parts_after_an_encoder_may_be_unread)
+{
+    static const char *const names[][2] = {
+        { "bert", "embeddings.position_ids" },
+        { "bert", "cls.predictions.decoder.weight" },
+        { "bert", "cls.seq_relationship.weight" },
+        { "bert", "classifier.weight" },
+        { "bert", "encoder.layer.0.attention.self.rotary_emb.inv_freq" },
+        { "roberta", "lm_head.layer_norm.weight" },
+        { "roberta", "classifier.out_proj.weight" },
+        { "electra", "discriminator_predictions.dense.weight" },
+        { "albert", "sop_classifier.classifier.weight" },
+        { "distilbert-single", "vocab_transform.weight" },
+        { "distilbert-single", "qa_outputs.weight" },
+        { "deberta-v3", "lm_predictions.lm_head.dense.weight" },
+        { "deberta-v3", "mask_predictions.classifier.weight" },
+        { "deberta-v3", "embeddings.position_embeddings.weight" },
+        { "modernbert", "head.dense.weight" },
+        { "t5-encoder", "decoder.final_layer_norm.weight" },
+        { "t5-encoder", "encoder.embed_tokens.weight" },
+        { "clip-text", "vision_model.embeddings.class_embedding" },
+        { "clip-text", "logit_scale" },
+        { "qwen3", "lm_head.weight" },
+        { "mistral", "layers.0.self_attn.rotary_emb.inv_freq" },
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct bad_case c = { .damage = HEADER, .file = "model.safetensors", .from = "{" };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX", good[1024], entry[256];
+
+        cr_assert(mkdtemp(folder));
+        snprintf(good, sizeof(good), "%s/models/%s", TEST_DATA_DIR, names[i][0]);
+        each_file(good, folder);
+        snprintf(entry, sizeof(entry),
+                 "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},", names[i][1]);
+        c.to = entry;
+        spoil(folder, &c);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s: %s", names[i][0],
+                     error.message);
+        each_file(folder, NULL);
+    }
+}
+
 /* Heads for models/st-dense, whose embedding has 24 columns. */
 static const struct bad_case head_cases[] = {
     { "no labels", "mlp", HEADER, "mlp.safetensors", "\"labels\"", "\"lobels\"", GPUSERVE_E_FORMAT,

@@ -109,10 +109,7 @@ static gpuserve_status read_roberta(struct gsv_config *config, const struct gsv_
                         kind);
     config->no_position_table = true;
     config->first_position = 0;
-    st = gsv_config_refuse(json, "truncate_dim", error);
-    if (st == GPUSERVE_OK)
-        st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base", 10000.0,
-                             error);
+    st = gsv_rotary_read(&config->rotary[0], config, json, NULL, "rotary_emb_base", 10000.0, error);
     return st == GPUSERVE_OK ? gsv_adapters_read(&config->adapters, json, error) : st;
 }
 
