@@ -61,9 +61,13 @@ SOURCES = {
 }
 
 
+def digest_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def check_files(folder, files):
     for name, digest in files.items():
-        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        found = digest_of(folder / name)
         if found != digest:
             sys.exit(f"{folder / name}: SHA-256 is {found}, expected {digest}")
 
@@ -142,10 +146,11 @@ def main():
         folder = (options.folder / name).resolve()
         check_files(folder, source["files"])
         for model in source["models"]:
-            worst = difference(folder, source, ROOT / "tests/data/models" / model)
+            directory = ROOT / "tests/data/models" / model
+            worst = difference(folder, source, directory)
             failed += worst > BOUND
             results[model] = {"repository": source["repository"], "commit": source["commit"], "sha256": source["files"],
-                              "difference": worst}
+                              "reference": digest_of(directory / "reference.safetensors"), "difference": worst}
             print(f"{model:32} {worst:.1e}{'' if worst <= BOUND else '  DIFFERENT'}")
     if options.out:
         record = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0], "models": results}
