@@ -21,8 +21,9 @@ static void read_config(const struct gsv_json_value *json)
             abort();
         return;
     }
-    if (!config.family || config.n_heads < 1 || config.hidden_size % config.n_heads != 0 ||
-        config.first_position >= config.max_positions || config.n_layers < 1)
+    if (!config.family || config.head_size < 1 || config.n_kv_heads < 1 ||
+        config.n_heads % config.n_kv_heads != 0 || config.first_position >= config.max_positions ||
+        config.n_layers < 1)
         abort();
     for (size_t i = 0; i < config.n_labels; i++)
         if (!config.labels[i])

@@ -34,7 +34,7 @@ torch.set_grad_enabled(False)
 torch.set_num_threads(1)  # the models are too small to share among threads
 tf.logging.set_verbosity_error()
 tf.utils.logging.disable_progress_bar()
-DTYPES = ("float32", "bfloat16", "int8")
+DTYPES = ("float32", "bfloat16", "float16", "int8")
 
 
 def with_words(source, folder):

@@ -3,8 +3,9 @@
 
     make_models_page.py [--check]       (--check: only say whether the page is the one that the data gives)
 
-Reads tests/data/families.json (tools/compare_families.py measures it), tests/data/models/*/config.json and
-tests/data/popular_models.json. Needs nothing but Python.
+Reads tests/data/families.json (tools/compare_families.py measures it), tests/data/authors.json (compare_authors.py),
+tests/data/models/*/config.json and tests/data/popular_models.json. In the last one, "like" names models of
+tests/data/models, and by a path other references that tests compare with. Needs nothing but Python.
 """
 import json
 import sys
@@ -24,17 +25,19 @@ of 1 token up to the model's limit, alone and in mixed batches, against float64.
 - Difference: the largest of any number in vectors of length 1, in probabilities, and in sparse weights divided by the largest of them.
 - Cosine: the lowest of the family's embeddings. In int8 it is at least 0.997, or the model is refused, also for random weights of 32 columns,
   which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
-- jina-v2 and nomic-moe: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`,
-  not verified by the authors' code. Models with experts or a convolution and static embeddings do not compute in int8.
+- {no_class}: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`;
+  `tools/compare_authors.py` compares these with the authors' files at a pinned commit, largest difference {authors:.1e}. Models that no file of the
+  authors has computed are unverified. Models with experts or a convolution and static embeddings do not compute in int8.
 
 """
 POPULAR = """
 ## Repositories
 
 The text embedding, reranking and classification models with the most downloads, by an estimate. A repository loads when the random models of
-its architecture load.
+its architecture load. It is unverified, and does not count, if one of these has only our own reference.
 
 """
+NO_CLASS = ("jina-v2", "nomic-moe")  # families without a class in transformers
 HEADS = (("ForSequenceClassification", "text labels"), ("ForTokenClassification", "token labels"), ("ForMaskedLM", "sparse"),
          ("ForCausalLM", "next token"), ("Model", "embeddings"), ("WithProjection", "embeddings"), ("HF_ColBERT", "token vectors"))
 
@@ -74,17 +77,33 @@ def shown(value, form):
     return "" if value is None else form.format(value)
 
 
+def is_verified(name, family):
+    """True if the reference of the model was computed by others."""
+    return family not in NO_CLASS or name in read("tests/data/authors.json")["models"]
+
+
+def state_of(family, rows):
+    """What the table says about the models of a family that do not load or are unverified."""
+    parts = []
+    for word, names in (("without", [name for name, row in rows.items() if not row["loads"]]),
+                        ("unverified", [name for name in rows if not is_verified(name, family)])):
+        if len(names) == len(rows):
+            return "no" if word == "without" else "unverified"
+        if names:
+            parts.append(f"{word} {', '.join(names)}")
+    return "; ".join(parts) or "yes"
+
+
 def family_row(family, rows):
     """A line of the table; a family of which nothing loads has no numbers."""
     configs = [config_of(name) for name in rows]
     types = sorted({config["model_type"] for config in configs if config.get("model_type")})
     uses = list(dict.fromkeys(use_of(config) for config in configs))
-    refused = [name for name, row in rows.items() if not row["loads"]]
     values = list(rows.values())
-    state = "yes" if not refused else "no" if len(refused) == len(rows) else "without " + ", ".join(refused)
-    return [family, ", ".join(types), ", ".join(uses), ", ".join(options_of(family, rows)), state,
+    return [family, ", ".join(types), ", ".join(uses), ", ".join(options_of(family, rows)), state_of(family, rows),
             shown(most(values, "float32", "difference", max), "{:.1e}"), shown(most(values, "bfloat16", "difference", max), "{:.1e}"),
-            shown(most(values, "bfloat16", "cosine", min), "{:.5f}"), shown(most(values, "int8", "cosine", min), "{:.4f}")]
+            shown(most(values, "bfloat16", "cosine", min), "{:.5f}"), shown(most(values, "float16", "difference", max), "{:.1e}"),
+            shown(most(values, "int8", "cosine", min), "{:.4f}")]
 
 
 def table(head, rows):
@@ -92,11 +111,20 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
+def missing(name, measured):
+    """Why the model or the reference does not show that a repository loads; None if it does."""
+    if "/" in name:
+        return None if (ROOT / name).exists() else f"{name} is missing"
+    if name not in measured:
+        return f"{name} is not measured"
+    return None if measured[name]["loads"] else f"{name}: {measured[name]['why']}"
+
+
 def popular_row(one, measured):
-    why = one.get("why_not") or "; ".join(
-        f"{name}: {measured[name]['why']}" if name in measured else f"{name} is not measured"
-        for name in one["like"] if not measured.get(name, {}).get("loads"))
-    return [f"[{one['repository']}](https://huggingface.co/{one['repository']})", one["family"], "no" if why else "yes", why]
+    why = one.get("why_not") or "; ".join(filter(None, (missing(name, measured) for name in one["like"])))
+    unverified = [name for name in one["like"] if name in measured and not is_verified(name, measured[name]["family"])]
+    state = "no" if why else "unverified" if unverified else "yes"
+    return [f"[{one['repository']}](https://huggingface.co/{one['repository']})", one["family"], state, why]
 
 
 def page():
@@ -104,9 +132,10 @@ def page():
     families = {}
     for name, row in data["models"].items():
         families.setdefault(row["family"], {})[name] = row
-    text = HEAD.format(transformers=data["transformers"])
+    authors = max(row["difference"] for row in read("tests/data/authors.json")["models"].values())
+    text = HEAD.format(transformers=data["transformers"], no_class=" and ".join(NO_CLASS), authors=authors)
     text += table(["family", "model types", "gives", "tested options", "loads", "float32 difference", "bfloat16 difference",
-                   "bfloat16 cosine", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
+                   "bfloat16 cosine", "float16 difference", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
     popular = [popular_row(one, data["models"]) for one in read("tests/data/popular_models.json")]
     text += POPULAR + table(["repository", "family", "loads", "why not"], popular)
     return text + f"\n{sum(row[2] == 'yes' for row in popular)} of {len(popular)} load.\n"

@@ -169,6 +169,11 @@ gpuserve_status gsv_spec_find_answers(struct gsv_spec *spec, const struct gsv_di
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s/modules.json: LogitScore needs a language model, not '%.64s'",
                         gsv_dir_path(dir), config->architecture);
+    if (module && config->caps_logits)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s/config.json: \"final_logit_softcapping\" is not supported with the "
+                        "module LogitScore",
+                        gsv_dir_path(dir));
     spec->facts.scores_answers = !is_embedder && (module || is_qwen3_causal(spec));
     spec->facts.needs_answers = spec->facts.scores_answers && !module;
     if (is_embedder || (!spec->facts.scores_answers && !config->classifies))

@@ -300,10 +300,14 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
     spec->mix = -1;
     if (spec->modules.is_static) {
         st = gsv_static_collect(spec, error);
-        return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
+        if (st == GPUSERVE_OK)
+            st = gsv_collect_heads(spec, error);
+        return st == GPUSERVE_OK ? gsv_check_surplus(spec, error) : st;
     }
-    if (gsv_is_recurrent(&spec->config))
-        return gsv_recurrent_collect(spec, error);
+    if (gsv_is_recurrent(&spec->config)) {
+        st = gsv_recurrent_collect(spec, error);
+        return st == GPUSERVE_OK ? gsv_check_surplus(spec, error) : st;
+    }
     st = find_layout(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_check_adapters(spec, error);
@@ -315,6 +319,6 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
     if (st == GPUSERVE_OK)
         st = gsv_add_layers(&c);
     if (st == GPUSERVE_OK)
-        st = gsv_check_surplus(spec, error);
-    return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
+        st = gsv_collect_heads(spec, error);
+    return st == GPUSERVE_OK ? gsv_check_surplus(spec, error) : st;
 }

@@ -103,6 +103,35 @@ void each_file(const char *folder, const char *to)
 
 /* ------------------------------------------------------------------------------------- models */
 
+/* The first word of each line that has no '#' in front. */
+size_t read_families(struct model_name names[MAX_MODELS])
+{
+    FILE *file = fopen(test_data("models/families.txt"), "r");
+    char line[1024];
+    size_t n = 0;
+
+    cr_assert(file, "tests/data/models/families.txt is missing");
+    while (n < MAX_MODELS && fgets(line, sizeof(line), file))
+        if (sscanf(line, "%95[^#\t\n]", names[n].text) == 1)
+            n++;
+    fclose(file);
+    return n;
+}
+
+bool is_refused(const char *name, char reason[96])
+{
+    FILE *file = fopen(test_data("models/refused.txt"), "r");
+    char line[256], listed[96];
+    bool found = false;
+
+    cr_assert(file, "tests/data/models/refused.txt is missing");
+    while (!found && fgets(line, sizeof(line), file))
+        found =
+            sscanf(line, "%95[^#\t\n]\t%95[^\n]", listed, reason) == 2 && strcmp(listed, name) == 0;
+    fclose(file);
+    return found;
+}
+
 void load_model(struct loaded *model, const char *path, const struct load_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -54,6 +54,18 @@ void unload_model(struct loaded *model);
 /* Status and message of loading a directory's files and weights. */
 gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error);
 
+/* The models of tests/data/models/families.txt. */
+#define MAX_MODELS 512
+
+struct model_name {
+    char text[96];
+};
+
+/* Fill `names`; returns their number. */
+size_t read_families(struct model_name names[MAX_MODELS]);
+/* True if refused.txt names the model; `reason` receives what the error must contain. */
+bool is_refused(const char *name, char reason[96]);
+
 /* Texts as concatenated token ids. */
 struct texts {
     int32_t *ids;

@@ -420,6 +420,28 @@ static const struct bad_case cases[] = {
       GPUSERVE_E_FORMAT, "'question' is not one of the 2 prompts" },
     { "token limit", "st-dense", TEXT, "sentence_bert_config.json", "36", "0", GPUSERVE_E_FORMAT,
       "max_seq_length" },
+    /* Tensors that the changed configuration leaves without a reader. */
+    { "fewer layers than weights", "bert", TEXT, "config.json", "\"num_hidden_layers\": 2",
+      "\"num_hidden_layers\": 1", GPUSERVE_E_UNSUPPORTED, "tensor 'encoder.layer.1." },
+    { "unread types", "bert", TEXT, "config.json", "\"type_vocab_size\": 2",
+      "\"type_vocab_size\": 0", GPUSERVE_E_UNSUPPORTED,
+      "tensor 'embeddings.token_type_embeddings.weight' belongs to no part" },
+    { "unread tasks", "ernie", TEXT, "config.json", "\"use_task_id\": true",
+      "\"use_task_id\": false", GPUSERVE_E_UNSUPPORTED,
+      "tensor 'embeddings.task_type_embeddings.weight' belongs to no part" },
+    { "unread convolution", "deberta-v2-conv", TEXT, "config.json", "\"conv_kernel_size\": 3",
+      "\"conv_kernel_size\": 0", GPUSERVE_E_UNSUPPORTED, "tensor 'encoder.conv." },
+    { "unread norm of distances", "deberta-v3", TEXT, "config.json",
+      "\"norm_rel_ebd\": \"layer_norm\"", "\"norm_rel_ebd\": \"none\"", GPUSERVE_E_UNSUPPORTED,
+      "tensor 'encoder.LayerNorm." },
+    { "unread distances", "deberta-v3", TEXT, "config.json", "\"relative_attention\": true",
+      "\"relative_attention\": false", GPUSERVE_E_UNSUPPORTED, "tensor 'encoder." },
+    { "unread layers", "../recurrent/torch-two-layers", TEXT, "config.json", "\"num_layers\": 2",
+      "\"num_layers\": 1", GPUSERVE_E_UNSUPPORTED, "_l1' belongs to no part" },
+    { "an unknown part", "mpnet", HEADER, "model.safetensors", "\"embeddings.LayerNorm.bias\":",
+      "\"crf.transitions\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+      "\"embeddings.LayerNorm.bias\":",
+      GPUSERVE_E_UNSUPPORTED, "tensor 'crf.transitions' belongs to no part" },
     { "class token", "../entities/bert-spans", TEXT, "gliner_config.json",
       "\"class_token_index\": 181", "\"class_token_index\": 2147483647", GPUSERVE_E_FORMAT,
       "class_token_index" },
@@ -443,6 +465,51 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
         cr_expect_eq(error.status, (int32_t)c->status, "%s", c->what);
         cr_expect(strstr(error.message, c->message), "%s: '%s' is not in: %s", c->what, c->message,
                   error.message);
+        each_file(folder, NULL);
+    }
+}
+
+/* Parts of published checkpoints that change nothing in the encoder's vectors. */
+Test(model_bad, parts_after_an_encoder_may_be_unread)
+{
+    static const char *const names[][2] = {
+        { "bert", "embeddings.position_ids" },
+        { "bert", "cls.predictions.decoder.weight" },
+        { "bert", "cls.seq_relationship.weight" },
+        { "bert", "classifier.weight" },
+        { "bert", "encoder.layer.0.attention.self.rotary_emb.inv_freq" },
+        { "roberta", "lm_head.layer_norm.weight" },
+        { "roberta", "classifier.out_proj.weight" },
+        { "electra", "discriminator_predictions.dense.weight" },
+        { "albert", "sop_classifier.classifier.weight" },
+        { "distilbert-single", "vocab_transform.weight" },
+        { "distilbert-single", "qa_outputs.weight" },
+        { "deberta-v3", "lm_predictions.lm_head.dense.weight" },
+        { "deberta-v3", "mask_predictions.classifier.weight" },
+        { "deberta-v3", "embeddings.position_embeddings.weight" },
+        { "modernbert", "head.dense.weight" },
+        { "t5-encoder", "decoder.final_layer_norm.weight" },
+        { "t5-encoder", "encoder.embed_tokens.weight" },
+        { "clip-text", "vision_model.embeddings.class_embedding" },
+        { "clip-text", "logit_scale" },
+        { "qwen3", "lm_head.weight" },
+        { "mistral", "layers.0.self_attn.rotary_emb.inv_freq" },
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct bad_case c = { .damage = HEADER, .file = "model.safetensors", .from = "{" };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX", good[1024], entry[256];
+
+        cr_assert(mkdtemp(folder));
+        snprintf(good, sizeof(good), "%s/models/%s", TEST_DATA_DIR, names[i][0]);
+        each_file(good, folder);
+        snprintf(entry, sizeof(entry),
+                 "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},", names[i][1]);
+        c.to = entry;
+        spoil(folder, &c);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s: %s", names[i][0],
+                     error.message);
         each_file(folder, NULL);
     }
 }

@@ -144,6 +144,44 @@ Test(gguf, models_give_the_vectors_of_their_originals)
     free_texts(&texts);
 }
 
+/* llama.cpp's vectors of the same files (tools/compare_llama.py). It computes products of quantized
+ * weights with quantized rows. */
+static const struct {
+    const char *name;
+    double cosine; /* the least */
+} llama_models[] = {
+    { "bert-f32", 0.999999 },   { "bert-f16", 0.999999 },        { "bert-q8_0", 0.9995 },
+    { "bert-q4_0", 0.9995 },    { "bert-cls", 0.999999 },        { "xlm-roberta", 0.999999 },
+    { "nomic-bert", 0.999999 }, { "jina-bert-v2", 0.999999 },    { "modern-bert", 0.999999 },
+    { "qwen3", 0.999999 },      { "gemma-embedding", 0.999999 },
+};
+
+Test(gguf, models_give_the_vectors_of_llama_cpp)
+{
+    char reference[1024];
+    struct texts texts;
+
+    snprintf(reference, sizeof(reference), "%s", test_data("gguf/llama.safetensors"));
+    texts = read_texts(reference);
+    for (size_t i = 0; i < sizeof(llama_models) / sizeof(llama_models[0]); i++) {
+        const char *name = llama_models[i].name;
+        char path[64];
+        size_t columns, count;
+        double *want = read_reference(reference, name, &count);
+        float *got;
+        struct difference d;
+
+        snprintf(path, sizeof(path), "gguf/%s.gguf", name);
+        got = outputs(test_data(path), 0, false, &texts, &columns);
+        cr_assert_eq(count, texts.n * columns, "%s", name);
+        d = compare_rows(got, want, texts.n, columns);
+        cr_expect_geq(d.min_cosine, llama_models[i].cosine, "%s: cosine %.7f", name, d.min_cosine);
+        free(got);
+        free(want);
+    }
+    free_texts(&texts);
+}
+
 Test(gguf, the_file_says_what_the_model_is)
 {
     struct gsv_dir *dir;

@@ -293,10 +293,17 @@ static const struct {
       "expected shape [96, 64]" },
     { "bert-f32", "token_embd.weight", "token_embX.weight", 0, 0, 0, GPUSERVE_E_FORMAT,
       "tensor 'token_embd.weight' is missing" },
-    { "bert-f32", "blk.1.attn_k.bias", "blk.1.attn_k.biaX", 0, 0, 0, GPUSERVE_E_FORMAT,
-      "encoder.layer.1.attention.self.key.bias' is missing" },
-    { "bert-f32", "blk.1.attn_k.bias", "blk.01.attn_.bias", 0, 0, 0, GPUSERVE_E_FORMAT,
-      "encoder.layer.1.attention.self.key.bias' is missing" },
+    { "bert-f32", "blk.1.attn_k.bias", "blk.1.attn_k.biaX", 0, 0, 0, GPUSERVE_E_UNSUPPORTED,
+      "tensor 'blk.1.attn_k.biaX' belongs to no part" },
+    { "bert-f32", "blk.1.attn_k.bias", "blk.01.attn_.bias", 0, 0, 0, GPUSERVE_E_UNSUPPORTED,
+      "tensor 'blk.01.attn_.bias' belongs to no part" },
+    /* Tensors that would be optional by their right names. */
+    { "bert-f32", "token_types.weight", "token_typeX.weight", 0, 0, 0, GPUSERVE_E_UNSUPPORTED,
+      "tensor 'token_typeX.weight' belongs to no part" },
+    { "modern-bert", "blk.2.attn_norm.weight", "embeddings.norm.weight", 0, 0, 0,
+      GPUSERVE_E_UNSUPPORTED, "tensor 'embeddings.norm.weight' belongs to no part" },
+    { "qwen3", "blk.0.attn_k_norm.weight", "blk.0.attn_k_rope.weight", 0, 0, 0,
+      GPUSERVE_E_UNSUPPORTED, "tensor 'blk.0.attn_k_rope.weight' belongs to no part" },
     { "xlm-roberta-rank", "cls.output.weight", "cls.outpXt.weight", 0, 0, 0, GPUSERVE_E_UNSUPPORTED,
       "only one layer of the classifier: tensor 'cls.output.weight' is missing" },
     { "xlm-roberta-rank", "cls.weight", "clX.weight", 0, 0, 0, GPUSERVE_E_UNSUPPORTED,
@@ -347,6 +354,105 @@ Test(gguf_bad, bad_models_are_refused, .init = make_folder, .fini = remove_folde
         cr_expect_eq(st, bad_models[i].status, "case %zu: %d %s", i, st, error.message);
         cr_expect(strstr(error.message, "bad.gguf") && strstr(error.message, bad_models[i].message),
                   "case %zu: %s", i, error.message);
+    }
+}
+
+/* -------------------------------------------------------------------------------- added options */
+
+/* A key that the file has in addition: a float32, a uint32, a bool or a string. */
+static const struct {
+    const char *file, *key;
+    enum gsv_gguf_kind kind;
+    float number; /* or the text: */
+    const char *text;
+    gpuserve_status status;
+    const char *message;
+} options[] = {
+    { "nomic-bert", "nomic-bert.rope.scaling.type", GSV_GGUF_STRING, 0, "none", GPUSERVE_OK, "" },
+    { "nomic-bert", "nomic-bert.rope.scaling.type", GSV_GGUF_STRING, 0, "linear", GPUSERVE_OK, "" },
+    { "nomic-bert", "nomic-bert.rope.scaling.type", GSV_GGUF_STRING, 0, "yarn",
+      GPUSERVE_E_UNSUPPORTED, "'nomic-bert.rope.scaling.type' is 'yarn' with factor 1" },
+    { "qwen3", "qwen3.rope.scaling.factor", GSV_GGUF_FLOAT32, 1, NULL, GPUSERVE_OK, "" },
+    { "qwen3", "qwen3.rope.scaling.factor", GSV_GGUF_FLOAT32, 4, NULL, GPUSERVE_E_UNSUPPORTED,
+      "is 'linear' with factor 4" },
+    { "qwen3", "qwen3.rope.scale_linear", GSV_GGUF_FLOAT32, 4, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'qwen3.rope.scale_linear' is 4, only 1" },
+    { "qwen3", "qwen3.rope.scaling.attn_factor", GSV_GGUF_FLOAT32, 2, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'qwen3.rope.scaling.attn_factor' is 2, only 1" },
+    { "modern-bert", "modern-bert.rope.dimension_count", GSV_GGUF_UINT32, 8, NULL, GPUSERVE_OK,
+      "" },
+    { "modern-bert", "modern-bert.rope.dimension_count", GSV_GGUF_UINT32, 4, NULL,
+      GPUSERVE_E_UNSUPPORTED, "key 'modern-bert.rope.dimension_count' is 4, but a head has 8" },
+    { "qwen3", "qwen3.attention.value_length", GSV_GGUF_UINT32, 16, NULL, GPUSERVE_OK, "" },
+    { "qwen3", "qwen3.attention.value_length", GSV_GGUF_UINT32, 8, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'qwen3.attention.value_length' is 8, but a head has 16" },
+    { "bert-f32", "bert.attention.key_length", GSV_GGUF_UINT32, 16, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'bert.attention.key_length' is 16, but a head has 8" },
+    { "gemma-embedding", "gemma-embedding.attn_logit_softcapping", GSV_GGUF_FLOAT32, 0, NULL,
+      GPUSERVE_OK, "" },
+    { "gemma-embedding", "gemma-embedding.attn_logit_softcapping", GSV_GGUF_FLOAT32, 50, NULL,
+      GPUSERVE_E_UNSUPPORTED, "key 'gemma-embedding.attn_logit_softcapping' is 50, only 0" },
+    { "qwen3", "qwen3.attention.scale", GSV_GGUF_FLOAT32, 0.5f, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'qwen3.attention.scale' is 0.5" },
+    { "nomic-bert", "nomic-bert.expert_count", GSV_GGUF_UINT32, 8, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'nomic-bert.expert_count' is 8; experts are not supported" },
+    { "bert-f32", "bert.use_parallel_residual", GSV_GGUF_BOOL, 1, NULL, GPUSERVE_E_UNSUPPORTED,
+      "key 'bert.use_parallel_residual' is not supported" },
+};
+
+static void put_key(struct image *to, const char *key, enum gsv_gguf_kind kind, float number,
+                    const char *text)
+{
+    put_text(to, key);
+    put_number(to, kind, 4);
+    if (kind == GSV_GGUF_STRING)
+        put_text(to, text);
+    else if (kind == GSV_GGUF_FLOAT32)
+        put(to, &number, sizeof(number));
+    else
+        put_number(to, (uint64_t)number, kind == GSV_GGUF_BOOL ? 1 : 4);
+}
+
+/* Write a copy of the file with the key to folder/bad.gguf. A second key keeps the alignment of the
+ * tensors: its text has the bytes that the first lacks to a multiple of 32. */
+static void write_option(size_t i)
+{
+    static const char filler[] = "................................";
+    struct image keys = { .size = 0 };
+    char name[64], *bytes, *made;
+    uint64_t n_values;
+    size_t size;
+
+    put_key(&keys, options[i].key, options[i].kind, options[i].number, options[i].text);
+    put_key(&keys, "filler", GSV_GGUF_STRING, 0, "");
+    keys.size -= 8;
+    put_text(&keys, filler + (keys.size + 8) % 32);
+    cr_assert_eq(keys.size % 32, 0);
+    snprintf(name, sizeof(name), "gguf/%s.gguf", options[i].file);
+    bytes = read_file(test_data(name), &size);
+    made = malloc(size + keys.size);
+    memcpy(made, bytes, 24);
+    memcpy(&n_values, bytes + 16, 8);
+    n_values += 2;
+    memcpy(made + 16, &n_values, 8);
+    memcpy(made + 24, keys.bytes, keys.size);
+    memcpy(made + 24 + keys.size, bytes + 24, size - 24);
+    write_file(in_folder("bad.gguf"), made, size + keys.size);
+    free(made);
+    free(bytes);
+}
+
+Test(gguf_bad, options_that_are_not_computed_are_refused, .init = make_folder,
+     .fini = remove_folder)
+{
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_status st;
+
+        write_option(i);
+        st = try_load(in_folder("bad.gguf"), NULL, &error);
+        cr_expect_eq(st, options[i].status, "case %zu: %d %s", i, st, error.message);
+        cr_expect(strstr(error.message, options[i].message), "case %zu: %s", i, error.message);
     }
 }
 

@@ -153,7 +153,104 @@ static const struct option_case cases[] = {
     { "nomic-bert-hub", "\"prenorm\": false", "\"prenorm\": true", NOT, "\"prenorm\"" },
     { "clip-text", "\"eos_token_id\": 47", "\"eos_token_id\": 48", BAD, "eos_token_id" },
     { "gte-hub-ntk", "NewConfig", "OtherConfig", NOT, "auto_map" },
+    /* fields without meaning for the family, or of parts that are not computed */
+    { "bert", "\"num_attention_heads\": 4",
+      "\"num_attention_heads\": 4, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", NOT,
+      "\"rope_scaling\" is not supported: this model_type has no rotary positions" },
+    { "bert", "\"num_attention_heads\": 4",
+      "\"num_attention_heads\": 4, \"rope_parameters\": {\"rope_type\": \"default\"}", NOT,
+      "\"rope_parameters\" is not supported: this model_type has no rotary positions" },
+    { "deberta-v3", "\"num_attention_heads\"", "\"rope_parameters\": {}, \"num_attention_heads\"",
+      NOT, "\"rope_parameters\" is not supported" },
+    { "llama", "\"num_attention_heads\"", "\"sliding_window\": 16, \"num_attention_heads\"", NOT,
+      "\"sliding_window\" is not supported" },
+    { "nomic-bert-hub", "\"prenorm\": false", "\"prenorm\": false, \"norm_mlp\": true", NOT,
+      "\"norm_mlp\"" },
+    { "nomic-bert-hub", "\"prenorm\": false", "\"prenorm\": false, \"rotary_head_dim\": true", NOT,
+      "\"rotary_head_dim\"" },
+    { "jina-v3-hub", "\"num_attention_heads\"", "\"truncate_dim\": 16, \"num_attention_heads\"",
+      NOT, "\"truncate_dim\" is not supported" },
+    { "eurobert-multi-late", "\"classifier_pooling\": \"late\"", "\"clf_pooling\": \"max\"", NOT,
+      "classifier_pooling 'max'" },
 };
+
+/* Longer texts have other frequencies with rotary_scaling_factor (dynamic NTK): not supported. */
+Test(model_options, scaled_nomic_positions_limit_the_tokens)
+{
+    static const struct {
+        const char *factor, *trained;
+        int32_t limit;
+    } scalings[] = { { "null", "2048", 0 }, { "2", "2048", 2048 }, { "1.5", "20", 20 } };
+    char *text = read_text_file(test_data("models/nomic-bert-hub/config.json"));
+
+    for (size_t i = 0; i < sizeof(scalings) / sizeof(scalings[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char factor[64], trained[64], *half, *changed;
+        struct gsv_config config;
+
+        snprintf(factor, sizeof(factor), "\"rotary_scaling_factor\": %s", scalings[i].factor);
+        snprintf(trained, sizeof(trained), "\"max_trained_positions\": %s", scalings[i].trained);
+        half = replace(text, "\"rotary_scaling_factor\": null", factor);
+        changed = replace(half, "\"max_trained_positions\": 2048", trained);
+        cr_assert_eq(parse(changed, &config, &error), GPUSERVE_OK, "%s", error.message);
+        cr_expect_eq(config.token_limit, scalings[i].limit, "case %zu: %d", i, config.token_limit);
+        gsv_config_reset(&config);
+        free(changed);
+        free(half);
+    }
+    free(text);
+}
+
+/* The old form of the settings scales the global layers of Gemma 3 only, of ModernBERT all. */
+Test(model_options, old_rotary_scaling_applies_to_the_layers_of_transformers)
+{
+    static const struct {
+        const char *model;
+        bool local;
+    } models[] = { { "gemma3-older", false }, { "modernbert", true } };
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        char path[256], *text, *half, *changed;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        struct gsv_config plain, scaled;
+
+        snprintf(path, sizeof(path), "models/%s/config.json", models[i].model);
+        text = read_text_file(test_data(path));
+        half = strstr(text, "\"rope_parameters\"")
+                   ? replace(text, "\"rope_parameters\"", "\"other_parameters\"")
+                   : replace(text, "\"rope_scaling\"", "\"other_scaling\"");
+        changed = replace(half, "\"num_attention_heads\"",
+                          "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
+                          "\"num_attention_heads\"");
+        cr_assert_eq(parse(half, &plain, &error), GPUSERVE_OK, "%s", error.message);
+        cr_assert_eq(parse(changed, &scaled, &error), GPUSERVE_OK, "%s", error.message);
+        for (int k = 0; k < 2; k++)
+            cr_expect_float_eq(plain.rotary[k].frequency[1] / scaled.rotary[k].frequency[1],
+                               k == 0 || models[i].local ? 8.0f : 1.0f, 1e-6, "%s %d",
+                               models[i].model, k);
+        gsv_config_reset(&plain);
+        gsv_config_reset(&scaled);
+        free(changed);
+        free(half);
+        free(text);
+    }
+}
+
+/* "hidden_act" has no effect in Gemma. */
+Test(model_options, gemma_has_the_activation_of_its_own_key)
+{
+    char *text = read_text_file(test_data("models/gemma2/config.json"));
+    char *changed =
+        replace(text, "\"hidden_activation\"", "\"hidden_act\": \"gelu\", \"hidden_activation\"");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_config config;
+
+    cr_assert_eq(parse(changed, &config, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(config.activation, GPUSERVE_ACT_GELU_TANH);
+    gsv_config_reset(&config);
+    free(changed);
+    free(text);
+}
 
 Test(model_options, absurd_values_are_refused_by_name)
 {

@@ -20,27 +20,6 @@ struct rows {
     size_t n_floats;
 };
 
-/* The first word of a line. */
-static bool names(const char *line, const char *name)
-{
-    const size_t n = strlen(name);
-
-    return strncmp(line, name, n) == 0 && strchr("\t\n", line[n]);
-}
-
-static bool is_refused(const char *name)
-{
-    FILE *file = fopen(test_data("models/refused.txt"), "r");
-    char line[256];
-    bool found = false;
-
-    cr_assert(file, "tests/data/models/refused.txt is missing");
-    while (!found && fgets(line, sizeof(line), file))
-        found = names(line, name);
-    fclose(file);
-    return found;
-}
-
 static size_t list_rows(const struct gsv_spec_facts *facts, struct rows *rows)
 {
     size_t n = 0;
@@ -120,19 +99,14 @@ static void check_model(const char *name, uint32_t dtype)
 
 static void check_all(uint32_t dtype)
 {
-    FILE *file = fopen(test_data("models/families.txt"), "r");
-    char line[1024], name[96];
-    int n = 0;
+    static struct model_name names[MAX_MODELS];
+    const size_t n = read_families(names);
+    char reason[96];
 
-    cr_assert(file, "tests/data/models/families.txt is missing");
-    while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "%95[^#\t\n]", name) != 1 || is_refused(name))
-            continue;
-        check_model(name, dtype);
-        n++;
-    }
-    fclose(file);
-    cr_expect_gt(n, 100, "%d models", n);
+    cr_assert_gt(n, 100, "%zu models", n);
+    for (size_t i = 0; i < n; i++)
+        if (!is_refused(names[i].text, reason))
+            check_model(names[i].text, dtype);
 }
 
 Test(model_outputs, of_one_pass_equal_separate_passes_in_every_family)

@@ -5,6 +5,7 @@ A counter that misses a failure, or a rule that lets everything through, would h
 """
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -313,6 +314,15 @@ def test_every_listed_model_is_measured():
     listed = [line.split("\t")[0] for name in ("families.txt", "expected.txt")
               for line in (ROOT / "tests/data/models" / name).read_text("utf-8").splitlines() if not line.startswith("#")]
     assert sorted(listed) == sorted(make_models_page.read("tests/data/families.json")["models"])
+
+
+def test_the_authors_files_computed_the_references_that_are_here():
+    models = make_models_page.read("tests/data/authors.json")["models"]
+    for name, row in models.items():
+        reference = ROOT / "tests/data/models" / name / "reference.safetensors"
+        assert hashlib.sha256(reference.read_bytes()).hexdigest() == row["reference"], f"{name}: run tools/compare_authors.py"
+        assert row["difference"] < 1e-6 and len(row["commit"]) == 40, name
+    assert models
 
 
 def test_every_condition_of_the_program_list_is_in_use():

@@ -68,10 +68,11 @@ gpuserve_status gsv_adapters_read(struct gsv_adapters *adapters, const struct gs
 {
     const struct gsv_json_value *list = gsv_json_member(json, "lora_adaptations");
     double alpha = 1.0;
-    gpuserve_status st;
+    /* The dimension that encode() of the authors returns. */
+    gpuserve_status st = gsv_config_refuse(json, "truncate_dim", error);
 
-    if (!list || gsv_json_is(list, GSV_JSON_NULL))
-        return GPUSERVE_OK;
+    if (st != GPUSERVE_OK || !list || gsv_json_is(list, GSV_JSON_NULL))
+        return st;
     if (!gsv_json_is(list, GSV_JSON_ARRAY) || gsv_json_count(list) == 0 ||
         gsv_json_count(list) > MAX_ADAPTERS)
         return gsv_fail(error, GPUSERVE_E_FORMAT,

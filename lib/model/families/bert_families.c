@@ -292,7 +292,8 @@ static const struct gsv_tensor_names mobilebert_names = {
     BERT_EMBEDDINGS,
     .projection = "embeddings.embedding_transformation",
     BERT_LAYER,
-    .unused = "bottleneck.attention.",
+    /* The second is in the class even if nothing widens the embeddings. */
+    .unused = "bottleneck.attention.|embeddings.embedding_transformation.",
     .other_ffns = "ffn.%d.",
     .bottleneck_in = "bottleneck.input.dense",
     .norm_bottleneck_in = "bottleneck.input.LayerNorm",

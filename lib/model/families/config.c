@@ -168,13 +168,18 @@ static gpuserve_status refuse_code(const struct gsv_config *config,
 static gpuserve_status refuse_rotary(const struct gsv_config *config,
                                      const struct gsv_json_value *json, gpuserve_error *error)
 {
-    const struct gsv_json_value *const scaling = gsv_json_member(json, "rope_scaling");
+    static const char *const keys[] = { "rope_scaling", "rope_parameters" };
 
-    if (config->family->theta > 0 || !scaling || gsv_json_is(scaling, GSV_JSON_NULL))
-        return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                    FILE_NAME
-                    ": \"rope_scaling\" is not supported: this model_type has no rotary positions");
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && config->family->theta <= 0; i++) {
+        const struct gsv_json_value *const settings = gsv_json_member(json, keys[i]);
+
+        if (settings && !gsv_json_is(settings, GSV_JSON_NULL))
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            FILE_NAME
+                            ": \"%s\" is not supported: this model_type has no rotary positions",
+                            keys[i]);
+    }
+    return GPUSERVE_OK;
 }
 
 static gpuserve_status refuse_variants(struct gsv_config *config, const struct gsv_json_value *json,

@@ -135,6 +135,7 @@ struct gsv_config {
                         own and of the previous token */
     bool is_gated, is_causal;
     bool no_position_table; /* config.json leaves the family's position table out */
+    bool caps_logits;       /* of the language model: not computed */
     bool has_task;          /* ERNIE: the first task vector is added to each token */
     float attention_scale, softcap, word_scale;
     struct gsv_relative relative;

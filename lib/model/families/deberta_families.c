@@ -24,6 +24,10 @@ static const struct gsv_config_keys deberta_keys = {
     .head_size = "attention_head_size",
 };
 
+/* The authors' checkpoints may hold a position table even if position_biased_input is false;
+ * transformers ignores it too. */
+#define UNUSED_POSITIONS .unused = "embeddings.position_embeddings."
+
 static const struct gsv_tensor_names deberta_names = {
     .word = "embeddings.word_embeddings",
     .position = "embeddings.position_embeddings",
@@ -38,6 +42,7 @@ static const struct gsv_tensor_names deberta_names = {
     .ffn_in = "intermediate.dense",
     .ffn_out = "output.dense",
     .norm_after_ffn = "output.LayerNorm",
+    UNUSED_POSITIONS,
 };
 static const struct gsv_tensor_names deberta_v2_names = {
     .word = "embeddings.word_embeddings",
@@ -55,6 +60,7 @@ static const struct gsv_tensor_names deberta_v2_names = {
     .ffn_in = "intermediate.dense",
     .ffn_out = "output.dense",
     .norm_after_ffn = "output.LayerNorm",
+    UNUSED_POSITIONS,
 };
 static const struct gsv_classifier_names deberta_classifier = {
     .dense = "pooler.dense",

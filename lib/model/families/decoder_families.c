@@ -116,7 +116,19 @@ static const struct gsv_config_keys llama_keys = {
     .n_layers = "num_hidden_layers",
     .n_heads = "num_attention_heads",
     .intermediate_size = "intermediate_size",
-    .activation = "hidden_act|hidden_activation",
+    .activation = "hidden_act",
+    .eps = "rms_norm_eps",
+    .max_positions = "max_position_embeddings",
+    .n_kv_heads = "num_key_value_heads",
+    .head_size = "head_dim",
+};
+/* Gemma's configurations may have "hidden_act" too, which has no effect. */
+static const struct gsv_config_keys gemma_keys = {
+    .hidden_size = "hidden_size",
+    .n_layers = "num_hidden_layers",
+    .n_heads = "num_attention_heads",
+    .intermediate_size = "intermediate_size",
+    .activation = "hidden_activation",
     .eps = "rms_norm_eps",
     .max_positions = "max_position_embeddings",
     .n_kv_heads = "num_key_value_heads",
@@ -189,6 +201,8 @@ static gpuserve_status read_window(struct gsv_config *config, const struct gsv_j
     int64_t window = 0, from = 0;
     gpuserve_status st = gsv_json_bool(json, "use_sliding_window", FILE_NAME, &used, error);
 
+    if (st == GPUSERVE_OK && strcmp(config->model_type, "llama") == 0)
+        return gsv_config_refuse(json, "sliding_window", error); /* transformers has none */
     if (st == GPUSERVE_OK)
         st = gsv_json_int(json, "sliding_window", FILE_NAME, 1, 1 << 30, &window, error);
     if (st == GPUSERVE_OK && strncmp(config->model_type, "qwen", 4) == 0)
@@ -225,6 +239,19 @@ static gpuserve_status read_llama(struct gsv_config *config, const struct gsv_js
 
 /* ---------------------------------------------------------------------------------------- Gemma */
 
+/* The soft cap of the language model's logits; Gemma 2's default is 30. */
+static gpuserve_status read_last_cap(struct gsv_config *config, const struct gsv_json_value *json,
+                                     bool is_third, gpuserve_error *error)
+{
+    const struct gsv_json_value *value = gsv_json_member(json, "final_logit_softcapping");
+    double cap = is_third || gsv_json_is(value, GSV_JSON_NULL) ? 0 : 30;
+    const gpuserve_status st =
+        gsv_json_double(json, "final_logit_softcapping", FILE_NAME, 0, 1e9, &cap, error);
+
+    config->caps_logits = cap > 0;
+    return st;
+}
+
 static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
@@ -238,6 +265,8 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
         config->last_rule = GSV_LAST_BEFORE_PADS;
     if (gsv_json_is(caps, GSV_JSON_NULL))
         cap = 0;
+    if (st == GPUSERVE_OK)
+        st = read_last_cap(config, json, is_third, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "query_pre_attn_scalar", FILE_NAME, 1e-6, 1e9, &scalar, error);
     if (st == GPUSERVE_OK)
@@ -282,7 +311,7 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     .ffn_out_bias = GSV_ABSENT, .norm_bias = GSV_ABSENT, .classifier = &llama_classifier, \
     .token_classifier = "score", .masked = &llama_masked
 #define GEMMA_OPTIONS                                                                           \
-    .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                         \
+    .keys = &gemma_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                         \
     .norm_position = GSV_NORM_AROUND, .gamma_plus_one = true, .scale_words = true,              \
     .is_gated = true, .is_causal = true, .default_activation = "gelu_pytorch_tanh",             \
     .default_eps = 1e-6, .bias_keys = true, .qkv_bias = GSV_ABSENT, .out_bias = GSV_IF_PRESENT, \
@@ -379,6 +408,7 @@ const struct gsv_family gsv_decoder_families[] = {
         .classes = GSV_NAME_LIST("Gemma3Text", "Gemma3"),
         .names = { &gemma3_names },
         .theta = 1000000.0,
+        .scales_global_only = true,
         GEMMA_OPTIONS,
     },
 };

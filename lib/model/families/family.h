@@ -62,8 +62,8 @@ struct gsv_tensor_names {
     const char *bottleneck_in, *norm_bottleneck_in;
     const char *bottleneck_attention, *norm_bottleneck_attention;
     const char *bottleneck_out, *norm_bottleneck_out;
-    const char *unused; /* parts "a|b" of names of a layer's tensors that are in the file even if
-                           nothing reads them */
+    const char *unused;     /* parts "a|b" of names of tensors that are in the file even if nothing
+                               reads them */
     const char *other_ffns; /* "ffn.%d.", prefix of the feed-forward networks before the last one */
 };
 
@@ -134,6 +134,7 @@ struct gsv_family {
     bool adds_after_projection; /* positions and types are added to the projection (MobileBERT) */
     bool has_bottlenecks;       /* config.json may have bottleneck layers */
     bool skips_first_norm;      /* layer 0 has no norm before attention (ModernBERT) */
+    bool scales_global_only;    /* "rope_scaling" applies to the global layers (Gemma 3) */
     bool is_encoder_of_pair;    /* config.json describes an encoder and a decoder (T5) */
     const char *position_type;  /* the supported "position_embedding_type"; NULL: not read */
     float attention_scale;      /* 0: 1 / sqrt(head_size) */

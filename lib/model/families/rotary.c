@@ -29,9 +29,10 @@ static bool is_object(const struct gsv_json_value *value)
     return gsv_json_is(value, GSV_JSON_OBJECT);
 }
 
-/* The object with the settings of a type of layer, in the new or the old form; NULL if none. */
-static const struct gsv_json_value *find_settings(const struct gsv_json_value *json,
-                                                  const char *type)
+/* The object with the settings of a type of layer, in the new or the old form; NULL if none. The
+ * old form has one object for all types; in Gemma 3 it is that of the global layers. */
+static const struct gsv_json_value *
+find_settings(const struct gsv_config *config, const struct gsv_json_value *json, const char *type)
 {
     const struct gsv_json_value *found = gsv_json_member(json, "rope_parameters");
 
@@ -41,6 +42,8 @@ static const struct gsv_json_value *find_settings(const struct gsv_json_value *j
         return NULL;
     if (type && is_object(gsv_json_member(found, type)))
         return gsv_json_member(found, type);
+    if (type && config->family->scales_global_only && strcmp(type, "full_attention") != 0)
+        return NULL;
     return found;
 }
 
@@ -250,7 +253,7 @@ gpuserve_status gsv_rotary_read(struct gsv_rotary *rotary, const struct gsv_conf
     gpuserve_status st =
         gsv_json_double(json, "partial_rotary_factor", FILE_NAME, 1e-3, 1.0, &rope.fraction, error);
 
-    rope.json = find_settings(json, type);
+    rope.json = find_settings(config, json, type);
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, theta_key, FILE_NAME, 1.0, 1e12, &rope.theta, error);
     if (st == GPUSERVE_OK)

@@ -87,14 +87,17 @@ static const struct gsv_masked_names modernbert_masked = {
     .decoder_bias = GSV_IF_PRESENT,
 };
 
-/* "cls" (or "bos"), "mean" or "late" in `classifier_pooling`. */
+/* "cls" (or "bos"), "mean" or "late" in `classifier_pooling`; in EuroBERT's first checkpoints
+ * `clf_pooling`. */
 static gpuserve_status read_classifier_pooling(struct gsv_config *config,
                                                const struct gsv_json_value *json,
                                                const char *preset, gpuserve_error *error)
 {
     const char *name = preset;
-    const gpuserve_status st = gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
+    gpuserve_status st = gsv_json_string(json, "clf_pooling", FILE_NAME, &name, error);
 
+    if (st == GPUSERVE_OK)
+        st = gsv_json_string(json, "classifier_pooling", FILE_NAME, &name, error);
     if (st != GPUSERVE_OK)
         return st;
     config->classifier_pooling = GPUSERVE_POOL_MEAN;
@@ -278,13 +281,33 @@ static gpuserve_status read_nomic_activation(struct gsv_config *config,
     return GPUSERVE_OK;
 }
 
+/* With rotary_scaling_factor, the base of texts over max_trained_positions depends on their length
+ * (dynamic NTK). Such texts are not supported: the tokens are limited. */
+static gpuserve_status read_trained_positions(struct gsv_config *config,
+                                              const struct gsv_json_value *json,
+                                              gpuserve_error *error)
+{
+    double factor = 0;
+    int32_t trained = 2048;
+    gpuserve_status st =
+        gsv_json_double(json, "rotary_scaling_factor", FILE_NAME, 0, 1e6, &factor, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_config_size(json, "max_trained_positions", 1 << 20, &trained, error);
+    if (factor > 0)
+        config->token_limit = trained;
+    return st;
+}
+
 /* The authors' configuration. Their class computes more than their models use. */
 static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    static const char *const refused[] = { "prenorm", "parallel_block", "use_rms_norm",
-                                           "rotary_emb_scale_base", "causal" };
-    double fraction = 1.0, factor = 0;
+    static const char *const refused[] = { "prenorm",      "parallel_block",
+                                           "use_rms_norm", "rotary_emb_scale_base",
+                                           "causal",       "rotary_head_dim",
+                                           "norm_mlp" };
+    double fraction = 1.0;
     bool bias = false;
     gpuserve_status st = gsv_json_bool(json, "qkv_proj_bias", FILE_NAME, &bias, error);
 
@@ -293,7 +316,7 @@ static gpuserve_status read_nomic(struct gsv_config *config, const struct gsv_js
     if (st == GPUSERVE_OK)
         st = gsv_json_double(json, "rotary_emb_fraction", FILE_NAME, 0, 1, &fraction, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_double(json, "rotary_scaling_factor", FILE_NAME, 0, 1e6, &factor, error);
+        st = read_trained_positions(config, json, error);
     if (st == GPUSERVE_OK && fraction != 1.0)
         st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                       FILE_NAME ": rotary_emb_fraction %g is not supported, only 1 is", fraction);

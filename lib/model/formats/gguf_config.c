@@ -267,24 +267,140 @@ static gpuserve_status read_others(struct gguf_numbers *n, const struct gsv_gguf
     return st;
 }
 
+static bool is_decoder(const struct gguf_architecture *architecture)
+{
+    return strcmp(architecture->name, "qwen3") == 0 ||
+           strcmp(architecture->name, "gemma-embedding") == 0;
+}
+
+static bool has_rotary(const struct gguf_architecture *architecture)
+{
+    return strcmp(architecture->name, "bert") != 0 &&
+           strcmp(architecture->name, "jina-bert-v2") != 0;
+}
+
+/* Scaled rotary positions. The factor has an effect without a type too: llama.cpp's default is
+ * "linear". */
+static gpuserve_status refuse_scaling(const struct gsv_gguf *gguf,
+                                      const struct gguf_architecture *architecture,
+                                      gpuserve_error *error)
+{
+    struct gsv_gguf_text type = { "linear", 6 };
+    double factor = 1.0;
+    char key[KEY_BYTES];
+    gpuserve_status st =
+        gsv_gguf_float(gguf, key_of(key, architecture, "rope.scaling.factor"), &factor, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_string(gguf, key_of(key, architecture, "rope.scaling.type"), &type, error);
+    if (st != GPUSERVE_OK || !has_rotary(architecture) || gsv_gguf_text_is(type, "none") ||
+        (gsv_gguf_text_is(type, "linear") && (factor == 0.0 || factor == 1.0)))
+        return st;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "%s: key '%s' is '%.*s' with factor %g; scaled rotary positions are not "
+                    "supported in GGUF files",
+                    gguf->shown, key, (int)(type.size < 64 ? type.size : 64), type.at, factor);
+}
+
+/* Keys that change the result and that no family of GGUF files computes: any other value than
+ * `neutral` is refused. */
+static gpuserve_status refuse_options(const struct gsv_gguf *gguf,
+                                      const struct gguf_architecture *architecture,
+                                      gpuserve_error *error)
+{
+    static const struct {
+        const char *name;
+        double neutral;
+    } options[] = {
+        { "attention.clamp_kqv", 0 },
+        { "attention.scale", 0 },
+        { "attn_logit_softcapping", 0 },
+        { "embedding_scale", 0 },
+        { "logit_scale", 0 },
+        { "residual_scale", 0 },
+        { "rope.scale_linear", 1 },
+        { "rope.scaling.attn_factor", 1 },
+    };
+    bool is_parallel = false;
+    int64_t n_experts = 0;
+    char key[KEY_BYTES];
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && st == GPUSERVE_OK; i++) {
+        double value = options[i].neutral;
+
+        st = gsv_gguf_float(gguf, key_of(key, architecture, options[i].name), &value, error);
+        if (st == GPUSERVE_OK && value != options[i].neutral)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "%s: key '%s' is %g, only %g is supported", gguf->shown, key, value,
+                            options[i].neutral);
+    }
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_bool(gguf, key_of(key, architecture, "use_parallel_residual"), &is_parallel,
+                           error);
+    if (st == GPUSERVE_OK && is_parallel)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: key '%s' is not supported", gguf->shown,
+                        key);
+    if (st == GPUSERVE_OK)
+        st = gsv_gguf_int(gguf, key_of(key, architecture, "expert_count"), 0, INT32_MAX, &n_experts,
+                          error);
+    if (st == GPUSERVE_OK && n_experts != 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "%s: key '%s' is %lld; experts are not supported in GGUF files",
+                        gguf->shown, key, (long long)n_experts);
+    return st;
+}
+
+/* Sizes that the families take from others: of a value's head, of the rotated dimensions, and of a
+ * head where the width divided by the number of heads is meant. */
+static gpuserve_status check_head_sizes(const struct gguf_numbers *n, const struct gsv_gguf *gguf,
+                                        const struct gguf_architecture *architecture,
+                                        gpuserve_error *error)
+{
+    const int64_t head_dim = is_decoder(architecture) ? n->head_dim : n->hidden / n->heads;
+    const struct {
+        const char *name;
+        bool has_effect;
+    } sizes[] = {
+        { "attention.key_length", true },
+        { "attention.value_length", true },
+        { "rope.dimension_count", has_rotary(architecture) },
+    };
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char key[KEY_BYTES];
+        int64_t value = head_dim;
+        const gpuserve_status st = gsv_gguf_int(gguf, key_of(key, architecture, sizes[i].name), 1,
+                                                INT32_MAX, &value, error);
+
+        if (st != GPUSERVE_OK)
+            return st;
+        if (sizes[i].has_effect && value != head_dim)
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "%s: key '%s' is %lld, but a head has %lld columns", gguf->shown, key,
+                            (long long)value, (long long)head_dim);
+    }
+    return GPUSERVE_OK;
+}
+
 /* Refuse what the converted JSON would not show. */
 static gpuserve_status check_numbers(const struct gguf_numbers *n, const struct gsv_gguf *gguf,
                                      const struct gguf_architecture *architecture,
                                      gpuserve_error *error)
 {
-    const bool is_decoder = strcmp(architecture->name, "qwen3") == 0 ||
-                            strcmp(architecture->name, "gemma-embedding") == 0;
-    const double eps = is_decoder ? n->rms_eps : n->eps;
+    const bool decoder = is_decoder(architecture);
+    const double eps = decoder ? n->rms_eps : n->eps;
+    gpuserve_status st;
 
     if (!(eps > 0) || eps >= 1)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: key '%s.attention.layer_norm_%sepsilon' is missing or outside 0 to 1",
-                        gguf->shown, architecture->name, is_decoder ? "rms_" : "");
-    if (!is_decoder && n->is_causal)
+                        gguf->shown, architecture->name, decoder ? "rms_" : "");
+    if (!decoder && n->is_causal)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "%s: key '%s.attention.causal' is true; only encoders are supported",
                         gguf->shown, architecture->name);
-    if (!is_decoder && n->kv_heads != 0 && n->kv_heads != n->heads)
+    if (!decoder && n->kv_heads != 0 && n->kv_heads != n->heads)
         return gsv_fail(
             error, GPUSERVE_E_UNSUPPORTED,
             "%s: key '%s.attention.head_count_kv' is %lld, not the number of heads %lld",
@@ -292,7 +408,10 @@ static gpuserve_status check_numbers(const struct gguf_numbers *n, const struct 
     if (n->vocab == 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: tensor 'token_embd.weight' is missing",
                         gguf->shown);
-    return GPUSERVE_OK;
+    st = check_head_sizes(n, gguf, architecture, error);
+    if (st == GPUSERVE_OK)
+        st = refuse_scaling(gguf, architecture, error);
+    return st == GPUSERVE_OK ? refuse_options(gguf, architecture, error) : st;
 }
 
 static gpuserve_status read_numbers(struct gguf_numbers *n, const struct gsv_gguf *gguf,

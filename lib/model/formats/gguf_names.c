@@ -2,8 +2,7 @@
  * gguf_names.c - maps the tensors of a GGUF file to the names of the original checkpoint.
  *
  * A name is BASE.weight or BASE.bias, in a layer blk.N.BASE.weight. One table for each architecture
- * lists the bases. Tensors that no table lists are left out, as are tensors that the library does
- * not use in other checkpoints.
+ * lists the bases. A tensor that no table lists is refused: it may change the result.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -300,28 +299,44 @@ static bool tensor_at(const struct gsv_weight_file *file, size_t i, struct gsv_t
 
 static const struct gsv_weight_format gguf_format = { "gguf", find_tensor, tensor_at, close_file };
 
-/* Fill the table; false if out of memory. */
-static bool fill_table(struct gguf_weights *weights, const struct gsv_gguf *gguf,
-                       const struct name_pair *names)
+/* True for a tensor that the encoder does not need: the output layer of a language model, and Dense
+ * layers, which are read by a table of their own. */
+static bool is_of_other_part(struct gsv_gguf_text name)
+{
+    static const char *const others[] = { "output.weight", "dense_2.weight", "dense_3.weight" };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (gsv_gguf_text_is(name, others[i]))
+            return true;
+    return false;
+}
+
+static gpuserve_status fill_table(struct gguf_weights *weights, const struct gsv_gguf *gguf,
+                                  const struct name_pair *names, bool is_encoder,
+                                  gpuserve_error *error)
 {
     weights->table = gsv_alloc_array(gguf->n_tensors, sizeof(*weights->table));
     if (!weights->table)
-        return false;
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gguf->shown);
     for (size_t i = 0; i < gguf->n_tensors; i++) {
         char name[NAME_BYTES];
         struct gsv_tensor *to = &weights->table[weights->n];
         const struct name_pair *found = rename_tensor(names, gguf->tensors[i].name, name);
         const bool is_bias = found && strcmp(strrchr(name, '.'), ".bias") == 0;
 
+        if (!found && is_encoder && !is_of_other_part(gguf->tensors[i].name))
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "%s: tensor '%.*s' belongs to no part of the file's architecture",
+                            gguf->shown, (int)gguf->tensors[i].name.size, gguf->tensors[i].name.at);
         if (!found)
             continue;
         weights->n++;
         to->file = &weights->file;
         if (!take_tensor(to, &gguf->tensors[i], name, !found->is_vector && !is_bias))
-            return false;
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gguf->shown);
     }
     qsort(weights->table, weights->n, sizeof(*weights->table), compare_tensors);
-    return true;
+    return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_gguf_weights(struct gsv_weight_file **out, const struct gsv_gguf *first,
@@ -347,8 +362,10 @@ gpuserve_status gsv_gguf_weights(struct gsv_weight_file **out, const struct gsv_
     file->shown = gsv_copy_text(gguf->shown, strlen(gguf->shown));
     if (file->fd < 0)
         st = gsv_fail(error, GPUSERVE_E_IO, "%s: too many open files", gguf->shown);
-    else if (!file->shown || !fill_table(weights, gguf, names))
+    else if (!file->shown)
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gguf->shown);
+    else
+        st = fill_table(weights, gguf, names, *folder == '\0', error);
     if (st != GPUSERVE_OK)
         gsv_weight_file_close(&file);
     *out = file;
