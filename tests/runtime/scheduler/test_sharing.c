@@ -37,6 +37,9 @@ static const struct {
     { "adapter",
       { .normalize = GPUSERVE_NORMALIZE_NO },
       { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "adapted" } },
+    { "route",
+      { .normalize = GPUSERVE_NORMALIZE_NO },
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "routed" } },
     { "skip", { .prompt = "one " }, { .prompt = "one two " } },
 };
 #define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
