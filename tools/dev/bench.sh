@@ -291,7 +291,7 @@ bench_python()
     done
     need_packages "${python_packages[@]}"
     configure_build
-    compile build examples/tour
+    compile build "$(library_target)"
     venv=$(python_env tests tests/requirements.txt)
     if [[ -n $peer ]]; then
         arguments+=(--peer "$(python_env bench benchmarks/peers/requirements.txt)/bin/python")
