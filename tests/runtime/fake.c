@@ -272,6 +272,7 @@ static char *const routes[] = { default_route, other_route };
 static const struct gsv_prompt prompts[] = { { query_name, query_text, 0 },
                                              { passage_name, passage_text, 0 },
                                              { adapter_name, adapter_text, 1 },
+                                             { default_route, route_text, 0 },
                                              { other_route, route_text, 0 } };
 
 gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t no,
@@ -342,7 +343,7 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .poolings = { GPUSERVE_POOL_MEAN },
         .n_poolings = 1,
         .prompts = prompts,
-        .n_prompts = fake.is_sparse_and_skips ? 4 : 2,
+        .n_prompts = fake.is_sparse_and_skips ? 5 : 2,
         .routes = routes,
         .n_routes = fake.is_sparse_and_skips ? 2 : 0,
         .labels = labels,
