@@ -8,7 +8,7 @@
 #define _GNU_SOURCE
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
-#include "lib/runtime/core/build_id.h"
+#include "lib/runtime/core/process.h"
 #include "lib/runtime/models/weights_cache.h"
 
 #include <criterion/criterion.h>
