@@ -19,6 +19,7 @@ enum { N_TEXTS = 2, N_RECORDED = 4 /* run, recorded, replayed */ };
 static const struct {
     const char *member, *model;
     struct gsv_run before, run;
+    const char *texts; /* the model whose token ids are used; NULL: the same */
 } pairs[] = {
     { "task",
       "bert-masked",
@@ -31,9 +32,16 @@ static const struct {
     { "normalize", "bert", EMBED(32, .normalize = false), EMBED(32, .normalize = true) },
     { "dimensions", "bert", EMBED(32, .normalize = true), EMBED(8, .normalize = true) },
     { "skip", "st-no-prompt", EMBED(96, .skip = 0), EMBED(96, .skip = 1) },
+    { "adapter", "jina-v3-hub-lora", EMBED(16, .adapter = 1), EMBED(16, .adapter = 2) },
+    { "route", "st-router-dense", EMBED(16, .route = 0), EMBED(16, .route = 1), "colbert" },
+    { "raw",
+      "colbert",
+      { .task = GPUSERVE_TASK_TOKEN_VECTORS, .raw = true },
+      { .task = GPUSERVE_TASK_TOKEN_VECTORS } },
 };
 
-static void load(struct loaded *model, struct texts *texts, const char *name)
+/* Texts are token ids of the reference of `from`. */
+static void load(struct loaded *model, struct texts *texts, const char *name, const char *from)
 {
     const struct load_options options = { .backend = cuda_backend(), .max_tokens = 256 };
     char path[1024], below[128];
@@ -41,7 +49,7 @@ static void load(struct loaded *model, struct texts *texts, const char *name)
     snprintf(below, sizeof(below), "models/%s", name);
     snprintf(path, sizeof(path), "%s", test_data(below));
     load_model(model, path, &options);
-    snprintf(below, sizeof(below), "models/%s/reference.safetensors", name);
+    snprintf(below, sizeof(below), "models/%s/reference.safetensors", from);
     *texts = read_texts(test_data(below));
 }
 
@@ -69,15 +77,16 @@ static float *run_often(const struct loaded *model, const struct texts *texts, s
 Test(cuda_programs, each_member_of_a_program_tells_recordings_apart)
 {
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        const char *from = pairs[i].texts ? pairs[i].texts : pairs[i].model;
         struct loaded fresh, used;
         struct texts texts;
         float *want, *got;
 
-        load(&fresh, &texts, pairs[i].model);
+        load(&fresh, &texts, pairs[i].model, from);
         want = run_often(&fresh, &texts, pairs[i].run, 1);
         unload_model(&fresh);
         free_texts(&texts);
-        load(&used, &texts, pairs[i].model);
+        load(&used, &texts, pairs[i].model, from);
         free(run_often(&used, &texts, pairs[i].before, N_RECORDED));
         got = run_often(&used, &texts, pairs[i].run, 1);
         cr_expect_leq(distance(got, want, n_floats(&used, &texts, &pairs[i].run)), 1e-5,
@@ -100,7 +109,7 @@ Test(cuda_programs, given_hidden_states_tell_recordings_apart)
     struct gsv_run run = embed;
     float vectors[N_TEXTS * 32] = { 0 }, *hidden;
 
-    load(&model, &texts, "bert");
+    load(&model, &texts, "bert", "bert");
     free(run_often(&model, &texts, embed, N_RECORDED));
     batch = make_batch(gsv_spec_facts(model.spec), &texts, 0, N_TEXTS);
     hidden = calloc((size_t)batch.n_tokens * 32, sizeof(*hidden));

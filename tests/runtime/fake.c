@@ -267,9 +267,13 @@ static const char *const labels[] = { "no", "yes" };
 static char query_name[] = "query", query_text[] = "query: ";
 static char passage_name[] = "passage", passage_text[] = "passage: ";
 static char adapter_name[] = "adapted", adapter_text[] = "";
+static char default_route[] = "default", other_route[] = "routed", route_text[] = "";
+static char *const routes[] = { default_route, other_route };
 static const struct gsv_prompt prompts[] = { { query_name, query_text, 0 },
                                              { passage_name, passage_text, 0 },
-                                             { adapter_name, adapter_text, 1 } };
+                                             { adapter_name, adapter_text, 1 },
+                                             { default_route, route_text, 0 },
+                                             { other_route, route_text, 0 } };
 
 gpuserve_status gsv_spec_set_answers(struct gsv_spec *spec, int32_t yes, int32_t no,
                                      gpuserve_error *error)
@@ -339,7 +343,9 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .poolings = { GPUSERVE_POOL_MEAN },
         .n_poolings = 1,
         .prompts = prompts,
-        .n_prompts = fake.is_sparse_and_skips ? 3 : 2,
+        .n_prompts = fake.is_sparse_and_skips ? 5 : 2,
+        .routes = routes,
+        .n_routes = fake.is_sparse_and_skips ? 2 : 0,
         .labels = labels,
         .n_labels = FAKE_LABELS,
         .score = GPUSERVE_SCORE_SOFTMAX,
@@ -638,7 +644,7 @@ static float *put_vector(float *out, const struct gpuserve_host_batch *batch, in
 
     vector_of(batch->ids + begin, begin < end ? (size_t)(end - begin) : 0, vector);
     for (int32_t j = 0; j < FAKE_DIM; j++)
-        vector[j] += (float)run->adapter;
+        vector[j] += (float)run->adapter + 10.0f * (float)run->route;
     if (embeds && run->normalize)
         make_unit(vector, run->dimensions);
     for (int32_t j = 0; j < (embeds ? run->dimensions : FAKE_LABELS); j++)

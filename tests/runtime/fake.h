@@ -35,7 +35,8 @@ int fake_batches_here(void);
 
 /* Weight bytes of models opened from now on, as headers would give them; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);
-/* Models opened from now on also give sparse vectors, and exclude prompts from pooling. */
+/* Models opened from now on also give sparse vectors, exclude prompts from pooling, and have the
+ * adapter and the route of the prompts "adapted" and "routed". */
 void fake_set_sparse_and_skipping(void);
 
 /* The expected vector of a text (without its prompt). */

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "limits"), str(ROOT / "tests" / "cli")]
 
+import cache_keys                                             # noqa: E402
 from cases import cases_in                                    # noqa: E402
 from checks import find_checks, sources, write_switchable    # noqa: E402
 from common import main                                       # noqa: E402
@@ -151,6 +152,19 @@ class Choice(unittest.TestCase):
                            "unnoticed, not run to the end: lib/b.c:9 in f(): y: z\n1 noticed, 2 unnoticed\n", "utf-8")
             self.assertEqual(numbers(again=log), [1, 2])    # wherever they stand by now
             self.assertEqual(numbers("lib/b.c", again=log), [2])
+
+
+class Keys(unittest.TestCase):
+    """./dev limits keys, which runs before a release, changes what the sources have."""
+
+    def test_each_mutation_is_of_one_place(self):
+        some = list(cache_keys.mutations())
+        self.assertEqual(cache_keys.unclear(some), [])
+        self.assertGreater(len(some), 70)
+        for key, member, path, old, new, _ in some:
+            self.assertNotEqual(old, new, (key, member, path))
+        key, member, path, old, new, tests = some[0]
+        self.assertEqual(len(cache_keys.unclear([(key, member, path, old + "?", new, tests)])), 1)
 
 
 class Limits(unittest.TestCase):

@@ -15,6 +15,7 @@ cmd_bench()
     bpe) bench_subword bpe gpt2 deepseek -- "$@" ;;
     unigram) bench_subword unigram multilingual-e5-small -- "$@" ;;
     accuracy) bench_accuracy "$@" ;;
+    int8) bench_int8 "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
@@ -50,6 +51,9 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            the runtime over devices of set speed: 16 to 96 cores, 1 to 8 GPUs; draws docs/simulation.svg
        ./dev bench accuracy
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
+       ./dev bench int8 [MODEL...]
+           int8 of every packaged model beside float32, on each instruction set of this machine; without
+           MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
        ./dev bench python [--quick] [--no-peer]
@@ -283,6 +287,25 @@ bench_accuracy()
         --head "$intents" --results benchmarks/results
 }
 
+# Of models that the measurement at loading concerns: the packaged ones with products.
+bench_int8()
+{
+    local venv folders models=(all-MiniLM-L6-v2 paraphrase-MiniLM-L3-v2 splade-tiny multilingual-e5-small all-mpnet-base-v2)
+    local results=(--results benchmarks/results)
+    if [[ $# != 0 ]]; then
+        models=("$@")
+        results=()
+    fi
+    need_packages "${python_packages[@]}"
+    configure_build
+    compile build "$(library_target)"
+    venv=$(python_env tests tests/requirements.txt)
+    mapfile -t folders < <(fetch_models "${models[@]}")
+    [[ ${#folders[@]} == "${#models[@]}" ]] || die "not all of ${models[*]} are there"
+    GPUSERVE_TEST_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \
+        "$venv/bin/python" benchmarks/int8.py "${folders[@]}" "${results[@]}"
+}
+
 bench_python()
 {
     local venv arguments=() argument peer=yes
@@ -291,7 +314,7 @@ bench_python()
     done
     need_packages "${python_packages[@]}"
     configure_build
-    compile build examples/tour
+    compile build "$(library_target)"
     venv=$(python_env tests tests/requirements.txt)
     if [[ -n $peer ]]; then
         arguments+=(--peer "$(python_env bench benchmarks/peers/requirements.txt)/bin/python")

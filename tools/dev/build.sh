@@ -46,6 +46,17 @@ configure_tests()
     configure build -Dbuildtype=release -Dcli=enabled -Dhttp=enabled -Dtests=enabled
 }
 
+project_version()
+{
+    sed -n "s/^ *version: '\([0-9.]*\)',$/\1/p" meson.build
+}
+
+# The build target of the shared library, whose name has the version.
+library_target()
+{
+    printf 'lib/libgpuserve.so.%s\n' "$(project_version)"
+}
+
 # compile FOLDER TARGET...: quiet when there is nothing to do.
 compile()
 {

@@ -8,7 +8,7 @@ cluster_run()
     shift
     need_packages util-linux iproute2
     configure_tests
-    compile build lib/libgpuserve.so.0.1.0 tests/cudaemu/libgpuserve-cuda.so
+    compile build "$(library_target)" tests/cudaemu/libgpuserve-cuda.so
     venv=$(python_env cluster tests/cluster/requirements.txt)
     fetch_models "$model" >/dev/null
     GPUSERVE_TEST_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \

