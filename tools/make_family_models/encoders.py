@@ -14,6 +14,17 @@ def all_heads(prefix, kinds=("single", "tokens", "masked")):
     return {kind: getattr(tf, prefix + names[kind]) for kind in kinds}
 
 
+def roberta(maker):
+    config = lambda **more: tf.RobertaConfig(**{**ONE, **ROBERTA, **more})
+    heads_of(maker, "roberta", all_heads("Roberta", ("single",)), config, seed=910)
+
+
+def mpnet(maker):
+    config = lambda **more: tf.MPNetConfig(**{**ONE, "max_position_embeddings": 35, "pad_token_id": 1, "bos_token_id": 3,
+                                              "eos_token_id": 4, **more})
+    heads_of(maker, "mpnet", all_heads("MPNet", ("single", "tokens")), config, seed=911)
+
+
 def albert(maker):
     config = lambda **more: tf.AlbertConfig(**{**SMALL, "bos_token_id": 3, "eos_token_id": 4, "embedding_size": 16, "inner_group_num": 1, "num_hidden_groups": 1,
                                                "num_hidden_layers": 3, **more})
@@ -70,6 +81,8 @@ def modernbert(maker):
         classifier_activation="silu"))
     maker.write("modernbert-tokens", tf.ModernBertForTokenClassification, config(**TINY, id2label={0: "O", 1: "B-PER", 2: "I-PER"}))
     maker.write("modernbert-masked", tf.ModernBertForMaskedLM, config(**TINY))
+    maker.write("modernbert-regression", tf.ModernBertForSequenceClassification, config(
+        **TINY, num_labels=1, problem_type="regression", classifier_pooling="mean"), seed=912)
     maker.write("modernbert-masked-no-bias", tf.ModernBertForMaskedLM, config(**TINY, decoder_bias=False, classifier_bias=True))
 
 
@@ -169,6 +182,7 @@ def deberta_v2(maker):
                 norm_rel_ebd="none", pos_att_type=[]), pooling="mean")
     heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("single", "multi", "tokens", "masked")), config,
              dict(TINY, pooler_hidden_size=16))
+    heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("regression",)), config, dict(TINY, pooler_hidden_size=16), seed=913)
     maker.write("deberta-v3-single-relu", tf.DebertaV2ForSequenceClassification,
                 config(num_labels=2, pooler_hidden_act="relu", **TINY, pooler_hidden_size=16))
 
@@ -196,6 +210,7 @@ def t5(maker):
     maker.write("umt5-encoder", tf.UMT5EncoderModel, config(tf.UMT5Config, **gated), pooling="mean")
     # A whole T5: the decoder's tensors are of no use to an encoder.
     maker.write("t5-whole", T5WithEncoder, config(num_layers=1, num_decoder_layers=1, d_kv=4, d_ff=16, **relu), pooling="mean")
+    heads_of(maker, "t5", {"tokens": tf.T5ForTokenClassification}, config, dict(d_model=16, num_heads=2, d_kv=8, d_ff=16, num_layers=1), seed=914)
 
 
 def clip(maker):
@@ -207,5 +222,5 @@ def clip(maker):
                 lengths=lengths, pads=False)
 
 
-FAMILIES = [albert, electra, ernie, megatron_bert, roberta_prelayernorm, xlm_roberta_xl, modernbert, eurobert, rembert, mobilebert,
+FAMILIES = [roberta, mpnet, albert, electra, ernie, megatron_bert, roberta_prelayernorm, xlm_roberta_xl, modernbert, eurobert, rembert, mobilebert,
             longformer, big_bird, deberta, deberta_v2, t5, clip]
