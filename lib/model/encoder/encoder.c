@@ -381,32 +381,10 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         st = adapt(&pass, gsv_stage_item(spec, layer, stage), &op);
     if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
-    return st == GPUSERVE_OK ? follow(&pass, layer, stage, out) : st;
-}
-
-/* Add the output of layer `number`, or the embeddings (0), to the weighted sum. */
-static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *stream,
-                           const struct gpuserve_batch *batch, const struct gsv_activations *at,
-                           int32_t number)
-{
-    const struct gsv_spec *spec = net->spec;
-    const float *weights = gsv_net_address(net, spec->mix);
-    const bool counts = weights && number >= spec->mix_first;
-    const struct gpuserve_op_add_scaled op = {
-        .out = at->mix,
-        .in = at->hidden,
-        .weights = counts ? weights + (number - spec->mix_first) : NULL,
-        .weights_ld = 0, /* one weight for all rows */
-        .rows = batch->n_rows,
-        .cols = spec->config.hidden_size,
-        .first = number == spec->mix_first,
-        .factor = 1.0f,
-    };
-
-    if (!counts)
-        return GPUSERVE_OK;
-    gsv_begin_phase(net, GSV_PHASE_POOL, -1);
-    return net->backend->add_scaled(stream, &op);
+    if (st == GPUSERVE_OK)
+        st = follow(&pass, layer, stage, out);
+    return st == GPUSERVE_OK && stage + 1 == gsv_stage_count(spec) ? gsv_pass_mix(&pass, layer + 1)
+                                                                   : st;
 }
 
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
@@ -415,13 +393,8 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
     const int32_t stages = gsv_stage_count(net->spec);
     gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
 
-    if (st == GPUSERVE_OK)
-        st = mix(net, stream, batch, at, 0);
-    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
+    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
-        if (st == GPUSERVE_OK && (i + 1) % stages == 0)
-            st = mix(net, stream, batch, at, (i + 1) / stages);
-    }
     return st;
 }
 

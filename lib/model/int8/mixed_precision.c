@@ -15,6 +15,7 @@
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
 #include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/rows.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
@@ -324,7 +325,8 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     for (int32_t i = 0; i < m->net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
-        st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
+        st = m->net->backend->memory_read(
+            m->net->device, hidden, gsv_token_input(m->net->spec, &m->probe.at), bytes, error);
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);
