@@ -28,28 +28,28 @@ def mpnet(maker):
 def albert(maker):
     config = lambda **more: tf.AlbertConfig(**{**SMALL, "bos_token_id": 3, "eos_token_id": 4, "embedding_size": 16, "inner_group_num": 1, "num_hidden_groups": 1,
                                                "num_hidden_layers": 3, **more})
-    maker.write("albert", tf.AlbertModel, config(), pooling="mean")
+    maker.write("albert", tf.AlbertModel, config(), pooling="mean", pairs=True)
     maker.write("albert-groups", tf.AlbertModel, config(num_hidden_groups=2, num_hidden_layers=4), pooling="cls")
     heads_of(maker, "albert", all_heads("Albert"), config, dict(TINY, embedding_size=8))
 
 
 def electra(maker):
     config = lambda **more: tf.ElectraConfig(**{**ONE, "embedding_size": 16, **more})
-    maker.write("electra", tf.ElectraModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("electra", tf.ElectraModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("electra-same-size", tf.ElectraModel, config(embedding_size=32), pooling="mean")
     heads_of(maker, "electra", all_heads("Electra", ("multi", "tokens", "masked")), config, dict(TINY, embedding_size=8))
 
 
 def ernie(maker):
     config = lambda **more: tf.ErnieConfig(**{**ONE, "use_task_id": True, "task_type_vocab_size": 3, "type_vocab_size": 4, **more})
-    maker.write("ernie", tf.ErnieModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("ernie", tf.ErnieModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("ernie-no-task", tf.ErnieModel, config(use_task_id=False), pooling="mean")
     heads_of(maker, "ernie", all_heads("Ernie", ("regression", "tokens", "masked")), config)
 
 
 def megatron_bert(maker):
     config = lambda **more: tf.MegatronBertConfig(**{**ONE, **more})
-    maker.write("megatron-bert", tf.MegatronBertModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("megatron-bert", tf.MegatronBertModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     heads_of(maker, "megatron-bert", all_heads("MegatronBert"), config)
 
 
@@ -100,7 +100,7 @@ def eurobert(maker):
 def rembert(maker):
     config = lambda **more: tf.RemBertConfig(**{**ONE, "input_embedding_size": 16, "output_embedding_size": 24,
                                                 "bos_token_id": 3, "eos_token_id": 4, **more})
-    maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     heads_of(maker, "rembert", all_heads("RemBert"), config, dict(TINY, input_embedding_size=8, output_embedding_size=12))
 
 
@@ -108,7 +108,7 @@ def mobilebert(maker):
     config = lambda **more: tf.MobileBertConfig(**{
         **SMALL, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16, "intermediate_size": 32,
         "num_feedforward_networks": 2, **more})
-    maker.write("mobilebert", tf.MobileBertModel, config(num_feedforward_networks=4), pooling="mean")
+    maker.write("mobilebert", tf.MobileBertModel, config(num_feedforward_networks=4), pooling="mean", pairs=True)
     maker.write("mobilebert-options", tf.MobileBertModel, config(
         key_query_shared_bottleneck=False, use_bottleneck_attention=True, trigram_input=False, normalization_type="layer_norm",
         num_feedforward_networks=1), pooling="cls")
@@ -142,7 +142,7 @@ def longformer(maker):
 def big_bird(maker):
     config = lambda **more: tf.BigBirdConfig(**{**ONE, "attention_type": "original_full", "max_position_embeddings": 40, "bos_token_id": 3,
                                                 "eos_token_id": 4, "sep_token_id": 4, **more})
-    maker.write("big-bird", tf.BigBirdModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("big-bird", tf.BigBirdModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("big-bird-options", tf.BigBirdModel, config(use_bias=False, rescale_embeddings=True, attention_type="block_sparse"),
                 pooling="mean")
     heads_of(maker, "big-bird", all_heads("BigBird"), config)
@@ -154,7 +154,7 @@ def deberta(maker):
                                                 "max_relative_positions": 12, **more})
     maker.write("deberta", tf.DebertaModel, config(num_hidden_layers=2), pooling="cls")
     maker.write("deberta-c2p", tf.DebertaModel, config(pos_att_type=["c2p"], position_biased_input=True, type_vocab_size=2,
-                                                       max_relative_positions=-1), pooling="mean")
+                                                       max_relative_positions=-1), pooling="mean", pairs=True)
     maker.write("deberta-p2c", tf.DebertaModel, config(pos_att_type=["p2c"], embedding_size=16), pooling="mean")
     maker.write("deberta-talking-head", tf.DebertaModel, config(talking_head=True), pooling="mean", seed=901)
     maker.write("deberta-no-relative", tf.DebertaModel, config(relative_attention=False, position_biased_input=True,

@@ -61,7 +61,7 @@ def nomic_hub(folder):
 def nomic(maker):
     config = lambda **more: tf.NomicBertConfig(**{**ONE, "hidden_act": "silu", **more})
     maker.write("nomic-bert", tf.NomicBertModel, config(num_hidden_layers=2, rope_parameters={
-        "rope_type": "default", "rope_theta": 10000.0}), pooling="mean")
+        "rope_type": "default", "rope_theta": 10000.0}), pooling="mean", pairs=True)
     maker.write("nomic-bert-split", tf.NomicBertModel, config(), pooling="mean", original=False)
     maker.write("nomic-bert-hub", tf.NomicBertModel, config(num_hidden_layers=2), pooling="mean", edit=nomic_hub, original=False)
     heads_of(maker, "nomic-bert", all_heads("NomicBert"), config)
