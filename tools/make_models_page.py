@@ -25,7 +25,7 @@ of 1 token up to the model's limit, alone and in mixed batches, against float64.
 - Cosine: the lowest of the family's embeddings. In int8 it is at least 0.997, or the model is refused, also for random weights of 32 columns,
   which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
 - jina-v2 and nomic-moe: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`,
-  not verified by the authors' code. Models with experts or a convolution and static embeddings do not compute in int8.
+  not verified by the authors' code. Models with experts and static embeddings do not compute in int8.
 
 """
 POPULAR = """
@@ -33,6 +33,13 @@ POPULAR = """
 
 The text embedding, reranking and classification models with the most downloads, by an estimate. A repository loads when the random models of
 its architecture load.
+
+"""
+HEADS_TEXT = """
+## Heads
+
+The same measurements by what the models give. Same label: texts or tokens whose best label in int8 is that of float64. The weights are random, so
+that labels are closer to each other than a trained model's.
 
 """
 HEADS = (("ForSequenceClassification", "text labels"), ("ForTokenClassification", "token labels"), ("ForMaskedLM", "sparse"),
@@ -87,6 +94,22 @@ def family_row(family, rows):
             shown(most(values, "bfloat16", "cosine", min), "{:.5f}"), shown(most(values, "int8", "cosine", min), "{:.4f}")]
 
 
+def labels_of(rows, dtype):
+    """Rows of texts or tokens with the reference's label, of all."""
+    found = [row[dtype]["labels"] for row in rows if "labels" in row.get(dtype, {})]
+    return f"{sum(one[0] for one in found)} of {sum(one[1] for one in found)}" if found else ""
+
+
+def head_rows(family, rows):
+    """A line for each thing that models of the family give."""
+    uses = {}
+    for name, row in rows.items():
+        if row["loads"]:
+            uses.setdefault("embeddings" if row.get("value") == "embedding" else use_of(config_of(name)), []).append(row)
+    return [[family, use, str(len(some)), *(shown(most(some, dtype, "difference", max), "{:.1e}") for dtype in ("float32", "bfloat16", "int8")),
+             shown(most(some, "int8", "cosine", min), "{:.4f}"), labels_of(some, "int8")] for use, some in uses.items()]
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
@@ -107,6 +130,8 @@ def page():
     text = HEAD.format(transformers=data["transformers"])
     text += table(["family", "model types", "gives", "tested options", "loads", "float32 difference", "bfloat16 difference",
                    "bfloat16 cosine", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
+    text += HEADS_TEXT + table(["family", "gives", "models", "float32 difference", "bfloat16 difference", "int8 difference", "int8 cosine",
+                                "same label in int8"], [row for one in sorted(families.items()) for row in head_rows(*one)])
     popular = [popular_row(one, data["models"]) for one in read("tests/data/popular_models.json")]
     text += POPULAR + table(["repository", "family", "loads", "why not"], popular)
     return text + f"\n{sum(row[2] == 'yes' for row in popular)} of {len(popular)} load.\n"
