@@ -207,8 +207,7 @@ static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtyp
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* Run one batch: product `step` of all layers in order and the operations after it, or the
- * embedding if `step` is -1. */
+/* One batch: product `step` of all layers and the operations after it, or the embedding (-1). */
 static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
@@ -251,8 +250,7 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
 
 /* -------------------------------------------------------------------------------------- vectors */
 
-/* Run the net and take the hidden state of each text's first token, for models that only
- * classify. */
+/* Run the net; the hidden state of each text's first token, for models that only classify. */
 static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
                                     gpuserve_error *error)
 {
