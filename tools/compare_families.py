@@ -182,6 +182,12 @@ def least_cosine(got, want):
     return min(float(unit(a) @ unit(b)) for a, b in pairs)
 
 
+def same_labels(got, want):
+    """Rows, of texts or of tokens, with the same best label; and their number."""
+    winners = [(np.atleast_2d(a).argmax(1), np.atleast_2d(b).argmax(1)) for a, b in zip(got, want)]
+    return [int(sum((a == b).sum() for a, b in winners)), int(sum(len(a) for a, _ in winners))]
+
+
 def refusal(folder, dtype="float32"):
     """Why the library does not load the model, or None; and its limit in tokens."""
     try:
@@ -206,7 +212,11 @@ def measure(model, reference, texts, want):
     mixed = values([texts[i] for i in order])
     found = {"difference": difference(reference.kind, alone, want),
              "same_in_batch": all(np.array_equal(alone[i], row) for i, row in zip(order, mixed))}
-    return {**found, "cosine": least_cosine(alone, want)} if reference.kind in ("embedding", "vectors") else found
+    if reference.kind in ("embedding", "vectors"):
+        found["cosine"] = least_cosine(alone, want)
+    if reference.kind == "probs" and np.atleast_2d(want[0]).shape[1] > 1:
+        found["labels"] = same_labels(alone, want)
+    return found
 
 
 def is_reranker(folder):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/models/roberta-tokens, a small token classifier with byte-level BPE, and aggregations.json of it and of
-bert-tokens: the entities that transformers' pipeline finds in float64 with each aggregation strategy.
+"""Write tests/data/models/roberta-tokens and deberta-v3-entities, small token classifiers with byte-level BPE and Unigram, and
+aggregations.json of them and of bert-tokens: the entities that transformers' pipeline finds in float64 with each aggregation strategy.
 
 Usage: make_aggregations.py [MODELS]        (default tests/data/models)
 Needs torch and transformers; made with 2.15 and 5.23.
@@ -40,6 +40,25 @@ def make_roberta():
     return folder
 
 
+def make_deberta():
+    folder = os.path.join(MODELS, "deberta-v3-entities")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    shutil.copy(os.path.join(MODELS, "../tokenizers/family-deberta-v2-newer/tokenizer.json"), folder)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]",
+                   "sep_token": "[SEP]", "mask_token": "[MASK]"}, f, indent=1)
+    torch.manual_seed(6)
+    vocab = len(tf.PreTrainedTokenizerFast.from_pretrained(folder))
+    config = tf.DebertaV2Config(
+        vocab_size=vocab, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=128,
+        relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm", position_buckets=8,
+        position_biased_input=False, type_vocab_size=0, max_relative_positions=-1, initializer_range=0.5,
+        id2label=dict(enumerate(LABELS)), label2id={label: i for i, label in enumerate(LABELS)})
+    tf.DebertaV2ForTokenClassification(config).save_pretrained(folder)
+    return folder
+
+
 def entities(folder, tokenizer, texts):
     pipeline = tf.pipeline("token-classification", model=folder, tokenizer=tokenizer, dtype=torch.float64, ignore_labels=[])
     for text in texts:
@@ -57,6 +76,8 @@ def write(folder, tokenizer, texts):
 
 warnings.simplefilter("ignore")
 roberta = make_roberta()
+deberta = make_deberta()
+write(deberta, tf.PreTrainedTokenizerFast.from_pretrained(deberta), TEXTS)
 write(roberta, tf.PreTrainedTokenizerFast.from_pretrained(roberta), TEXTS)
 bert = os.path.join(MODELS, "bert-tokens")
 with open(os.path.join(bert, "entities.json")) as f:

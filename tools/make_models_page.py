@@ -27,7 +27,7 @@ of 1 token up to the model's limit, alone and in mixed batches, against float64.
   which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
 - {no_class}: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`;
   `tools/compare_authors.py` compares these with the authors' files at a pinned commit, largest difference {authors:.1e}. Models that no file of the
-  authors has computed are unverified. Models with experts or a convolution and static embeddings do not compute in int8.
+  authors has computed are unverified. Models with experts and static embeddings do not compute in int8.
 
 """
 POPULAR = """
@@ -38,6 +38,13 @@ its architecture load. It is unverified, and does not count, if one of these has
 
 """
 NO_CLASS = ("jina-v2", "nomic-moe")  # families without a class in transformers
+HEADS_TEXT = """
+## Heads
+
+The same measurements by what the models give. Same label: texts or tokens whose best label in int8 is that of float64. The weights are random, so
+that labels are closer to each other than a trained model's.
+
+"""
 HEADS = (("ForSequenceClassification", "text labels"), ("ForTokenClassification", "token labels"), ("ForMaskedLM", "sparse"),
          ("ForCausalLM", "next token"), ("Model", "embeddings"), ("WithProjection", "embeddings"), ("HF_ColBERT", "token vectors"))
 
@@ -106,6 +113,22 @@ def family_row(family, rows):
             shown(most(values, "int8", "cosine", min), "{:.4f}")]
 
 
+def labels_of(rows, dtype):
+    """Rows of texts or tokens with the reference's label, of all."""
+    found = [row[dtype]["labels"] for row in rows if "labels" in row.get(dtype, {})]
+    return f"{sum(one[0] for one in found)} of {sum(one[1] for one in found)}" if found else ""
+
+
+def head_rows(family, rows):
+    """A line for each thing that models of the family give."""
+    uses = {}
+    for name, row in rows.items():
+        if row["loads"]:
+            uses.setdefault("embeddings" if row.get("value") == "embedding" else use_of(config_of(name)), []).append(row)
+    return [[family, use, str(len(some)), *(shown(most(some, dtype, "difference", max), "{:.1e}") for dtype in ("float32", "bfloat16", "int8")),
+             shown(most(some, "int8", "cosine", min), "{:.4f}"), labels_of(some, "int8")] for use, some in uses.items()]
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
@@ -136,6 +159,8 @@ def page():
     text = HEAD.format(transformers=data["transformers"], no_class=" and ".join(NO_CLASS), authors=authors)
     text += table(["family", "model types", "gives", "tested options", "loads", "float32 difference", "bfloat16 difference",
                    "bfloat16 cosine", "float16 difference", "int8 cosine"], [family_row(*one) for one in sorted(families.items())])
+    text += HEADS_TEXT + table(["family", "gives", "models", "float32 difference", "bfloat16 difference", "int8 difference", "int8 cosine",
+                                "same label in int8"], [row for one in sorted(families.items()) for row in head_rows(*one)])
     popular = [popular_row(one, data["models"]) for one in read("tests/data/popular_models.json")]
     text += POPULAR + table(["repository", "family", "loads", "why not"], popular)
     return text + f"\n{sum(row[2] == 'yes' for row in popular)} of {len(popular)} load.\n"

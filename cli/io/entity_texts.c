@@ -85,6 +85,31 @@ void cli_wait_busy(const gpuserve_error *error)
 /* --------------------------------------------------------------------------------- parts of a line
  */
 
+char *cli_split_labels(const char *given, const char ***labels, size_t *n_labels)
+{
+    char *const bytes = cli_format("%s", given);
+    const char **found;
+    size_t n = 1;
+
+    for (const char *c = given; *c; c++)
+        n += *c == ',';
+    found = cli_alloc(n, sizeof(*found));
+    n = 0;
+    for (char *at = bytes; at;) {
+        char *comma = strchr(at, ','), *end = comma ? comma : at + strlen(at);
+
+        at += strspn(at, " ");
+        while (end > at && end[-1] == ' ')
+            end--;
+        *end = '\0';
+        found[n++] = at;
+        at = comma ? comma + 1 : NULL;
+    }
+    *labels = found;
+    *n_labels = n;
+    return bytes;
+}
+
 void cli_write_text(FILE *out, const char *text, size_t size)
 {
     json_t *value = json_stringn(text, size);

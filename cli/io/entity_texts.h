@@ -38,6 +38,10 @@ int cli_chunk_fail(const struct cli_text_chunk *chunk, const gpuserve_error *err
 /* Sleeps for the delay that GPUSERVE_E_BUSY asks for before a retry. */
 void cli_wait_busy(const gpuserve_error *error);
 
+/* Splits "person, city" at the commas, without blanks around a label. The caller frees *labels and
+ * the bytes they point to, the result. */
+char *cli_split_labels(const char *given, const char ***labels, size_t *n_labels);
+
 /* Writes a string as JSON. */
 void cli_write_text(FILE *out, const char *text, size_t size);
 

@@ -25,29 +25,6 @@ struct finder {
     size_t n_cut;
 };
 
-/* Blanks around a label are no part of it. */
-static void read_labels(struct finder *finder)
-{
-    const char *given = finder->args->labels;
-    size_t n = 1;
-    char *at;
-
-    for (const char *c = given; *c; c++)
-        n += *c == ',';
-    finder->label_bytes = cli_format("%s", given);
-    finder->labels = cli_alloc(n, sizeof(*finder->labels));
-    for (at = finder->label_bytes; at; finder->n_labels++) {
-        char *comma = strchr(at, ','), *end = comma ? comma : at + strlen(at);
-
-        at += strspn(at, " ");
-        while (end > at && end[-1] == ' ')
-            end--;
-        *end = '\0';
-        finder->labels[finder->n_labels] = at;
-        at = comma ? comma + 1 : NULL;
-    }
-}
-
 static void write_entities(struct finder *finder, const gpuserve_entity_query *query, size_t i)
 {
     const char *text = finder->texts.bytes + finder->texts.text_at[i];
@@ -135,7 +112,7 @@ int cli_label_entities(gpuserve_model *model, struct cli_input *input, struct cl
     if (!args->labels)
         return cli_usage("%s finds entities of the labels in --labels, which is missing",
                          args->model);
-    read_labels(&finder);
+    finder.label_bytes = cli_split_labels(args->labels, &finder.labels, &finder.n_labels);
     finder.texts = (struct cli_text_chunk){ .add = add_text, .write = find, .user = &finder };
     result = cli_chunks_run(&finder.texts, input, output, args);
     if (result == CLI_OK && finder.n_cut > 0 && !args->quiet)

@@ -69,6 +69,7 @@ struct cli_args {
     struct cli_list ignored_labels;
     uint32_t chunking, chunk_by, chunk_tokens, window_tokens, stride; /* the first two plus 1 */
     const char *labels; /* of an entity model: "person,city" */
+    const char *candidate_labels, *hypothesis_template;
     double threshold;
     uint32_t nested, multi_label;
     /* output */

@@ -417,6 +417,38 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
     gpuserve_model *model, const char *const *texts, size_t n_texts, float *scores, size_t n_floats,
     const gpuserve_classify_options *options, gpuserve_error *error);
 
+/**
+ * Scores of zero-shot classification with a model of natural language inference (NLI), as transformers'
+ * zero-shot-classification pipeline: a text and the hypothesis "This example is LABEL." are a text pair,
+ * and the label's score is that of entailment.
+ *
+ *   texts[i * n_candidates + j] = text i; pairs[i * n_candidates + j] = hypothesis of candidate j;
+ *   options.pairs = pairs; options.score = GPUSERVE_SCORE_RAW;
+ *   gpuserve_classify(model, texts, n_texts * n_candidates, logits, n_logits, &options, &error);
+ *   gpuserve_zero_shot_scores(model, logits, n_labels, n_texts, n_candidates, 0, scores, &error);
+ *
+ * The model's label of entailment is the first one that begins with "entail", in any case. Its place is
+ * "entailment_label" of gpuserve_model_info().
+ *
+ * @param logits        [n_texts, n_candidates, n_labels] raw scores of the pairs.
+ * @param n_labels      Columns of `logits`: gpuserve_model_label_count() when they were computed.
+ * @param n_candidates  Candidate labels of each text, at least 1.
+ * @param multi_label   0: softmax of the entailment logits of a text's candidates. 1: each candidate
+ *                      alone, the softmax of entailment against the model's first label, or the last one
+ *                      if entailment is the first. A single candidate is always scored as with 1.
+ * @param scores        Receives [n_texts, n_candidates]; may be `logits`.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED,
+ *         GPUSERVE_E_UNSUPPORTED  the model has no label of entailment and another one beside it
+ *         GPUSERVE_E_MISMATCH     the model has another number of labels than `n_labels`: compute the
+ *                                 logits again
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_zero_shot_scores(gpuserve_model *model, const float *logits, size_t n_labels, size_t n_texts,
+                          size_t n_candidates, int32_t multi_label, float *scores,
+                          gpuserve_error *error);
+
 /* ============================================================================= asynchronous */
 
 /**

@@ -18,13 +18,19 @@ struct norm_rows {
     const float *gamma, *beta;
     double eps;
     int32_t cols, kind;
+    int32_t ld; /* of `out` */
 };
+
+static size_t row_start(const struct gpuserve_op_add_norm *op, int32_t row)
+{
+    return (size_t)row * (size_t)(op->ld > 0 ? op->ld : op->cols);
+}
 
 /* `out` may alias the input of `column`: the statistics are computed first, and each element is
  * read before it is written. */
 static void normalize_row(const struct norm_rows *n, int32_t r)
 {
-    float *out = n->out + (size_t)r * (size_t)n->cols;
+    float *out = n->out + (size_t)r * (size_t)n->ld;
     double mean = 0.0, variance = 0.0, factor = 1.0;
 
     for (int32_t c = 0; c < n->cols && n->kind == GPUSERVE_NORM_LAYER; c++)
@@ -60,7 +66,8 @@ static double embed_column(const void *op_, int32_t r, int32_t c)
 gpuserve_status gsv_ref_embed(struct gpuserve_stream *stream, const struct gpuserve_op_embed *op)
 {
     const struct norm_rows norm = {
-        embed_column, op, op->out, op->gamma, op->beta, (double)op->eps, op->hidden, op->norm,
+        embed_column,    op,         op->out,  op->gamma,  op->beta,
+        (double)op->eps, op->hidden, op->norm, op->hidden,
     };
 
     (void)stream;
@@ -72,7 +79,7 @@ gpuserve_status gsv_ref_embed(struct gpuserve_stream *stream, const struct gpuse
 static double sum_column(const void *op_, int32_t r, int32_t c)
 {
     const struct gpuserve_op_add_norm *op = op_;
-    const size_t at = (size_t)r * (size_t)op->cols + (size_t)c;
+    const size_t at = row_start(op, r) + (size_t)c;
     double x = ((const float *)op->in)[at];
 
     if (op->residual)
@@ -86,7 +93,7 @@ static struct gpuserve_op_add_norm store_sum(const struct gpuserve_op_add_norm *
     struct gpuserve_op_add_norm rest = *op;
 
     for (int32_t r = 0; r < op->rows; r++) {
-        float *sum = (float *)op->sum + (size_t)r * (size_t)op->cols;
+        float *sum = (float *)op->sum + row_start(op, r);
 
         for (int32_t c = 0; c < op->cols; c++)
             sum[c] = (float)sum_column(op, r, c);
@@ -101,7 +108,9 @@ gpuserve_status gsv_ref_add_norm(struct gpuserve_stream *stream,
 {
     const struct gpuserve_op_add_norm rest = op->sum ? store_sum(op) : *op;
     const struct norm_rows norm = {
-        sum_column, &rest, op->out, op->gamma, op->beta, (double)op->eps, op->cols, op->norm,
+        sum_column, &rest,    op->out,
+        op->gamma,  op->beta, (double)op->eps,
+        op->cols,   op->norm, op->ld > 0 ? op->ld : op->cols,
     };
 
     (void)stream;

@@ -148,6 +148,35 @@ static gpuserve_status add_layer_positions(const struct gsv_collector *c, struct
     return st;
 }
 
+/* Norms of query and key: of each head, or over all heads. */
+static gpuserve_status add_head_norms(const struct gsv_collector *c, struct gsv_layer *layer)
+{
+    const struct gsv_config *config = &c->spec->config;
+    const struct gsv_tensor_names *names = c->spec->names;
+    const bool by_head = names->query_norm && !names->norms_all_heads;
+    const enum gsv_presence presence = by_head ? GSV_REQUIRED : GSV_ABSENT;
+    gpuserve_status st = gsv_add_norm(c, names->norms_all_heads ? names->query_norm : NULL,
+                                      gsv_context_columns(config), &layer->all_query_heads);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_add_norm(c, names->norms_all_heads ? names->key_norm : NULL,
+                          config->n_kv_heads * config->head_size, &layer->all_key_heads);
+    if (st == GPUSERVE_OK)
+        st = gsv_add_vector(c, names->query_norm, ".weight", NULL, config->head_size, presence,
+                            &layer->query_gamma);
+    if (st == GPUSERVE_OK)
+        st = gsv_add_vector(c, names->key_norm, ".weight", NULL, config->head_size, presence,
+                            &layer->key_gamma);
+    for (int32_t i = 0; i < 2 && st == GPUSERVE_OK; i++) {
+        const int32_t gamma = i == 0 ? layer->query_gamma : layer->key_gamma;
+
+        if (gamma >= 0)
+            c->spec->items[gamma].plus_one =
+                config->family->gamma_plus_one && !config->includes_one;
+    }
+    return st;
+}
+
 static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_layer *layer,
                                      bool has_norm)
 {
@@ -168,27 +197,17 @@ static gpuserve_status add_attention(const struct gsv_collector *c, struct gsv_l
                             GPUSERVE_ACT_NONE);
     }
     if (st == GPUSERVE_OK)
-        st = gsv_add_vector(c, names->query_norm, ".weight", NULL, config->head_size,
-                            names->query_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->query_gamma);
-    if (st == GPUSERVE_OK)
-        st = gsv_add_vector(c, names->key_norm, ".weight", NULL, config->head_size,
-                            names->key_norm ? GSV_REQUIRED : GSV_ABSENT, &layer->key_gamma);
-    for (int32_t i = 0; i < 2 && st == GPUSERVE_OK; i++) {
-        const int32_t gamma = i == 0 ? layer->query_gamma : layer->key_gamma;
-
-        if (gamma >= 0)
-            c->spec->items[gamma].plus_one =
-                config->family->gamma_plus_one && !config->includes_one;
-    }
+        st = add_head_norms(c, layer);
     if (st == GPUSERVE_OK)
         st = add_layer_positions(c, layer);
     layer->out = (int32_t)c->spec->n_items;
     if (st == GPUSERVE_OK)
         st = add_linear(c, names->out, config->out_bias, hidden, gsv_context_columns(config),
                         GPUSERVE_ACT_NONE);
-    return st == GPUSERVE_OK
-               ? gsv_add_norm(c, names->norm_after_attention, hidden, &layer->after_attention)
-               : st;
+    if (st == GPUSERVE_OK)
+        st = gsv_add_norm(c, names->norm_after_attention, hidden, &layer->after_attention);
+    return st == GPUSERVE_OK ? gsv_add_norm(c, names->norm_again, hidden, &layer->again_attention)
+                             : st;
 }
 
 /* The products of one feed-forward network, or the experts. */

@@ -150,12 +150,9 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->default_prompt = modules->default_prompt;
     facts->adapters = (const char *const *)config->adapters.names;
     facts->n_adapters = config->adapters.n;
-    facts->no_int8 = config->experts.n > 0            ? "mixture of experts"
-                     : config->convolution.kernel > 0 ? "convolution"
-                     : config->n_layers == 0          ? "table of static embeddings"
-                     : modules->layer_weights.folder && config->outputs_layers
-                         ? "module WeightedLayerPooling"
-                         : NULL;
+    facts->no_int8 = config->experts.n > 0   ? "mixture of experts"
+                     : config->n_layers == 0 ? "table of static embeddings"
+                                             : NULL;
 }
 
 /* A masked language model is a sparse encoder if its modules say so, or if it has no modules.json

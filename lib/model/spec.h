@@ -109,13 +109,16 @@ struct gsv_layer {
     struct gsv_ffn ffn[GSV_MAX_FFNS]; /* in order */
     struct gsv_bottleneck_items bottleneck_in, bottleneck_attention, bottleneck_out;
     int32_t query_gamma, key_gamma;
+    struct gsv_norm_items all_query_heads, all_key_heads; /* LayerNorm over all heads */
+    struct gsv_norm_items
+        again_attention;                  /* of the sum of the input and after_attention's output */
     int32_t relative;                     /* RELATIVE or ALIBI */
     int32_t position_key, position_query; /* POSITIONS */
 };
 
 /* Without adapters and experts, and with one feed-forward network; two linears and two norms of
  * each other one. */
-#define GSV_MAX_LAYER_ITEMS 17
+#define GSV_MAX_LAYER_ITEMS 21
 #define GSV_FFN_ITEMS 6
 #define GSV_BOTTLENECK_ITEMS 10 /* three linears with their norms, and `value` */
 

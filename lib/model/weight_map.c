@@ -120,18 +120,29 @@ void gsv_name_layer(char prefix[GSV_TENSOR_NAME_BYTES], const struct gsv_tensor_
     gsv_name_numbered(prefix, encoder, names->layer, number);
 }
 
-/* True if the layout's word embeddings and the first layer's output product are there. */
+static bool has_first_layer(const struct gsv_collector *c, const struct gsv_tensor_names *names,
+                            const char *name)
+{
+    char full[GSV_TENSOR_NAME_BYTES], part[2 * GSV_TENSOR_NAME_BYTES];
+    struct gsv_tensor tensor;
+
+    gsv_name_layer(part, names, "", 0);
+    snprintf(part + strlen(part), GSV_TENSOR_NAME_BYTES, "%s", name);
+    return gsv_lookup_weight(c, &tensor, part, ".weight", full);
+}
+
+/* True if the layout's word embeddings and the first layer's output product are there, and the
+ * second norm after attention, which tells Jina's layouts from each other. */
 static bool has_layout(const struct gsv_spec *spec, const struct gsv_tensor_names *names,
                        const char *prefix)
 {
     const struct gsv_collector c = { (struct gsv_spec *)spec, &spec->weights, prefix, NULL };
-    char full[GSV_TENSOR_NAME_BYTES], out[2 * GSV_TENSOR_NAME_BYTES];
+    char full[GSV_TENSOR_NAME_BYTES];
     struct gsv_tensor tensor;
 
-    gsv_name_layer(out, names, "", 0);
-    snprintf(out + strlen(out), GSV_TENSOR_NAME_BYTES, "%s", names->out);
     return gsv_lookup_weight(&c, &tensor, names->word, ".weight", full) &&
-           gsv_lookup_weight(&c, &tensor, out, ".weight", full);
+           has_first_layer(&c, names, names->out) &&
+           (!names->norm_again || has_first_layer(&c, names, names->norm_again));
 }
 
 /* The words are missing, or the first layer is. */

@@ -1003,6 +1003,16 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ClassifyOptions),
         POINTER(Error),
     ]),
+    "gpuserve_zero_shot_scores": (c_int, [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_size_t,
+        c_size_t,
+        c_int32,
+        c_void_p,
+        POINTER(Error),
+    ]),
     "gpuserve_submit": (c_int, [
         POINTER(c_void_p),
         c_void_p,

@@ -40,6 +40,7 @@ from ._progress import Progress
 from ._sparse import Sparse, compact
 from ._tokens import Tokens, decode, token_text, tokenize
 from ._values import number, text
+from ._zero_shot import zero_shot
 from .context import Context, private_or
 from .errors import BusyError, InvalidError, UnsupportedError
 from .quantization import PRECISIONS, calibration_texts, quantize_embeddings, vector_ranges
@@ -432,17 +433,29 @@ class Model(Handle):
 
     def classify(self, inputs: Union[str, Iterable[str]],
                  pairs: Union[str, Iterable[str], None] = None, *, top_k: Optional[int] = 1,
+                 candidate_labels: Optional[Sequence[str]] = None,
+                 hypothesis_template: str = "This example is {}.", multi_label: bool = False,
                  **options: Any) -> Any:
         """Labels with their scores, best first, as in a ``transformers`` pipeline.
+
+        With ``candidate_labels``: zero-shot classification by a model of natural language inference (NLI),
+        as in the pipeline of that name. ``hypothesis_template`` has ``{}`` for the label; ``multi_label``
+        scores each label by itself.
 
         Returns:
             ``{"label", "score"}`` for one text and ``top_k=1``; a list of them for more labels
             (``top_k=None``: all); a list of either for many texts.
         """
-        scores = self.predict_proba(inputs, pairs, **options)
+        labels = self.labels if candidate_labels is None else list(candidate_labels)
+        if candidate_labels is None:
+            scores = self.predict_proba(inputs, pairs, **options)
+        elif pairs is not None:
+            raise InvalidError("pairs and candidate_labels exclude each other")
+        else:
+            scores = zero_shot(self, inputs, candidate_labels, hypothesis_template, multi_label, options)
         if scores.ndim == 1:
-            return arguments.labelled(self.labels, scores, top_k)
-        return [arguments.labelled(self.labels, row, top_k) for row in scores]
+            return arguments.labelled(labels, scores, top_k)
+        return [arguments.labelled(labels, row, top_k) for row in scores]
 
     def label_tokens(self, inputs: Union[str, Iterable[str]], *, score: str = "default",
                      truncation: str = "default",

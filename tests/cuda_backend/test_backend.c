@@ -171,6 +171,7 @@ Test(cuda_backend, families_equal_transformers)
         "gemma2",
         "gemma3-bidirectional",
         "jina-v2-hub",
+        "jina-v2-code-hub",
         "jina-v3-hub-lora",
         "nomic-moe-hub",
         "deberta-v2-conv",
@@ -186,6 +187,95 @@ Test(cuda_backend, families_equal_transformers)
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
             check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
     }
+}
+
+/* Options that change no format: float32 shows them. */
+Test(cuda_backend, options_equal_transformers)
+{
+    static const struct bounds float32 = { GPUSERVE_DTYPE_FLOAT32, 0.9999999, 1e-4 };
+    static const char *const names[] = {
+        "roberta-prelayernorm", "xlm-roberta-xl",       "big-bird",       "longformer-window",
+        "qwen2-window",         "qwen2-bidirectional",  "gemma3-causal",  "llama-linear",
+        "llama-dynamic",        "llama-llama3",         "llama-longrope", "llama-bidirectional",
+        "st-weighted-layers",   "gte-hub-multilingual",
+    };
+    char path[1024], reference[256];
+
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        snprintf(reference, sizeof(reference), "models/%s", names[m]);
+        snprintf(path, sizeof(path), "%s", test_data(reference));
+        snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
+        check_vectors(path, reference, "embedding_f64", 4, &float32);
+    }
+}
+
+/* What a head computes, in float32: rows by text, or by token. */
+static void check_head(const char *name, const char *tensor, uint32_t task)
+{
+    const struct gsv_run run = { .task = task, .score = GPUSERVE_SCORE_RAW };
+    struct texts texts;
+    struct loaded model;
+    struct difference d;
+    char reference[128];
+    size_t count, columns, rows;
+    double *want;
+    float *got;
+
+    snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", name);
+    texts = some_texts(test_data(reference), 4);
+    want = read_reference(test_data(reference), tensor, &count);
+    load_named(&model, name, GPUSERVE_DTYPE_FLOAT32);
+    columns = (size_t)gsv_run_columns(gsv_spec_facts(model.spec), &run);
+    rows = texts.n;
+    for (size_t i = 0; i < texts.n && gsv_is_by_token(task); i++)
+        rows += (size_t)texts.n_tokens[i] - 1;
+    cr_assert_geq(count, rows * columns, "%s", name);
+    got = run_all(&model, &texts, run);
+    d = compare_rows(got, want, rows, columns);
+    cr_expect_leq(d.largest, 1e-4, "%s: difference %g", name, d.largest);
+    free(got);
+    free(want);
+    free_texts(&texts);
+    unload_model(&model);
+    cr_expect_str_empty(gsv_emu_report());
+}
+
+Test(cuda_backend, heads_equal_transformers)
+{
+    static const struct {
+        const char *name, *tensor;
+        uint32_t task;
+    } heads[] = {
+        { "albert-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "electra-multi", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "ernie-regression", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "mobilebert-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "deberta-v3-multi", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "modernbert-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "eurobert-multi-late", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "nomic-bert-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "gte-hub-regression", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "big-bird-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "xlm-roberta-xl-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "mpnet-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "qwen3-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "gemma3-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "deberta-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "modernbert-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "megatron-bert-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "roberta-prelayernorm-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "jina-v3-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "mistral-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "t5-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
+        { "colbert", "vectors_f64", GPUSERVE_TASK_TOKEN_VECTORS },
+        { "rembert-masked", "sparse_f64", GPUSERVE_TASK_SPARSE },
+        { "mobilebert-masked", "sparse_f64", GPUSERVE_TASK_SPARSE },
+        { "modernbert-masked", "sparse_f64", GPUSERVE_TASK_SPARSE },
+        { "deberta-v3-masked", "sparse_f64", GPUSERVE_TASK_SPARSE },
+    };
+
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        check_head(heads[i].name, heads[i].tensor, heads[i].task);
 }
 
 /* Products of different widths in one layer: some in int8, others in float16. */

@@ -82,6 +82,7 @@ enum { APART, SUM_IS_IN, SUM_IS_RESIDUAL, OUT_IS_SUM, OUT_IS_IN, N_ALIASES };
 struct norm_case {
     int32_t kind, alias;
     bool gamma, beta, sum, residual;
+    int32_t gap; /* elements between two rows */
 };
 
 /* The result, and behind it the sum if it has a buffer of its own or of an input. */
@@ -89,9 +90,10 @@ static float *run_norm(const struct target *t, const struct norm_case *c, int32_
                        const float *in, const float *residual)
 {
     enum { NORM_ROWS = 19 };
-    const size_t n = NORM_ROWS * (size_t)cols;
+    const size_t n = NORM_ROWS * (size_t)(cols + c->gap);
     float *gamma = make_floats((size_t)cols, 21), *beta = make_floats((size_t)cols, 22);
-    float *both = make_poison(2 * n), *out = both, *sum = both + n;
+    float *both = c->gap > 0 ? make_floats(2 * n, 25) : make_poison(2 * n);
+    float *out = both, *sum = both + n;
     float *first = make_poison(n), *second = make_poison(n);
     struct gpuserve_stream *stream = open_stream(t, GPUSERVE_DTYPE_FLOAT32, NORM_ROWS, cols, 1, 32);
     struct gpuserve_op_add_norm op = {
@@ -101,6 +103,7 @@ static float *run_norm(const struct target *t, const struct norm_case *c, int32_
         .rows = NORM_ROWS,
         .cols = cols,
         .norm = c->kind,
+        .ld = c->gap > 0 ? cols + c->gap : 0,
     };
 
     memcpy(first, in, n * sizeof(float));
@@ -130,10 +133,10 @@ Test(rows, add_norm_of_every_kind_and_alias_matches_ref)
     static const int32_t cols_of[] = { 3, 16, 33, 387 };
 
     for (int32_t i = 0; i < 3 * N_ALIASES * 16 * 4; i++) {
-        const struct norm_case c = { i % 3,      i / 3 % N_ALIASES, i / 15 & 1,
-                                     i / 15 & 2, i / 15 & 4,        i / 15 & 8 };
+        const struct norm_case c = { i % 3,      i / 3 % N_ALIASES, i / 15 & 1,     i / 15 & 2,
+                                     i / 15 & 4, i / 15 & 8,        i % 7 * (i & 1) };
         const int32_t cols = cols_of[i / 240];
-        const size_t n = 19 * (size_t)cols;
+        const size_t n = 19 * (size_t)(cols + c.gap);
         float *in = make_floats(n, 23), *residual = make_floats(n, 24);
         float *want = run_norm(target_at(0), &c, cols, in, residual);
 

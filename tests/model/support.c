@@ -223,6 +223,8 @@ struct gpuserve_host_batch make_batch(const struct gsv_spec_facts *facts, const 
     types = calloc((size_t)batch.n_tokens, sizeof(int32_t));
     positions = calloc((size_t)batch.n_tokens, sizeof(int32_t));
     memcpy(ids, texts->ids + skip, (size_t)batch.n_tokens * sizeof(int32_t));
+    if (texts->type_ids)
+        memcpy(types, texts->type_ids + skip, (size_t)batch.n_tokens * sizeof(int32_t));
     for (size_t i = 0; i < n; i++)
         gsv_positions(facts, ids + cu_seqlens[i], (size_t)(cu_seqlens[i + 1] - cu_seqlens[i]),
                       positions + cu_seqlens[i]);
@@ -328,11 +330,13 @@ void *read_reference(const char *path, const char *name, size_t *count)
 
 struct texts read_texts(const char *path)
 {
-    struct texts texts;
+    struct texts texts = { 0 };
     size_t n_ids;
 
     texts.ids = read_reference(path, "ids", &n_ids);
     texts.n_tokens = read_reference(path, "n_tokens", &texts.n);
+    if (has_reference(path, "type_ids"))
+        texts.type_ids = read_reference(path, "type_ids", &n_ids);
     return texts;
 }
 
@@ -340,6 +344,7 @@ void free_texts(struct texts *texts)
 {
     free(texts->ids);
     free(texts->n_tokens);
+    free(texts->type_ids);
 }
 
 struct difference compare_rows(const float *got, const double *want, size_t rows, size_t columns)

@@ -71,6 +71,7 @@ struct texts {
     int32_t *ids;
     int32_t *n_tokens; /* [n] */
     size_t n;
+    int32_t *type_ids; /* of each id; NULL: zeros */
 };
 
 /* Runs texts [first, first + n) in one batch; `columns` floats of output per text (or token). */
@@ -88,7 +89,7 @@ void free_batch(struct gpuserve_host_batch *batch);
 bool has_reference(const char *path, const char *name);
 /* Bytes of a tensor in a safetensors file, owned; *count receives the number of elements. */
 void *read_reference(const char *path, const char *name, size_t *count);
-struct texts read_texts(const char *path); /* `ids` and `n_tokens` */
+struct texts read_texts(const char *path); /* `ids`, `n_tokens`, `type_ids` if it is there */
 void free_texts(struct texts *texts);
 
 struct difference {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* float32 against float64: of vectors of length 1, of probabilities, and of other values divided
  * by the largest of them. */
@@ -183,13 +184,33 @@ static void check_answers(const struct loaded *model, const char *name, const ch
     free(next);
 }
 
-static void check_model(const char *name, const struct gpuserve_backend *backend)
+/* Pairs of texts: the tokens of the second one have type 1. Returns false if the model has none. */
+static bool check_pairs(const struct loaded *model, const char *name, const char *path)
+{
+    const struct output output = {
+        "hidden_f64", { .task = GPUSERVE_TASK_TOKEN_VECTORS }, false, false
+    };
+    char reference[1100];
+    struct texts texts;
+
+    snprintf(reference, sizeof(reference), "%s/pairs.safetensors", path);
+    if (access(reference, F_OK) != 0)
+        return false;
+    texts = read_texts(reference);
+    cr_assert(texts.type_ids, "%s", reference);
+    check_output(model, name, reference, &texts, &output);
+    free_texts(&texts);
+    return true;
+}
+
+static bool check_model(const char *name, const struct gpuserve_backend *backend)
 {
     struct loaded model;
     struct output outputs[8];
     const struct gsv_spec_facts *facts;
     char path[1024], reference[1100];
     struct texts texts;
+    bool has_pairs;
     size_t n;
 
     snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
@@ -206,8 +227,10 @@ static void check_model(const char *name, const struct gpuserve_backend *backend
     check_adapters(&model, name, reference, &texts);
     if (facts->scores_answers)
         check_answers(&model, name, reference, &texts);
+    has_pairs = check_pairs(&model, name, path);
     unload_model(&model);
     free_texts(&texts);
+    return has_pairs;
 }
 
 /* A model that needs an unsupported option is refused by its name. */
@@ -310,6 +333,7 @@ Test(model_families, equals_transformers_in_float64)
 {
     static struct model_name names[MAX_MODELS];
     const size_t n = read_families(names);
+    size_t n_pairs = 0;
 
     cr_assert(n > 100, "families.txt has only %zu models", n);
     for (size_t i = 0; i < n; i++) {
@@ -319,7 +343,8 @@ Test(model_families, equals_transformers_in_float64)
             check_refusal(names[i].text, reason);
             continue;
         }
-        check_model(names[i].text, gsv_backend_cpu());
+        n_pairs += check_model(names[i].text, gsv_backend_cpu());
         check_model(names[i].text, gsv_backend_ref());
     }
+    cr_expect_geq(n_pairs, 10, "%zu models have pairs.safetensors", n_pairs);
 }

@@ -6,7 +6,7 @@ authors' code.
 import math
 
 import torch
-from reference import LENGTHS, VOCABULARY, texts, with_pads, write_json, write_reference
+from reference import LENGTHS, VOCABULARY, texts, types_of, with_pads, write_json, write_pairs, write_reference
 from safetensors.torch import save_file
 
 SIZES = dict(hidden=32, heads=4, wide=16)
@@ -58,7 +58,7 @@ def rotate(x, heads, theta):
     return (x * cos + torch.cat([-b, a], -1) * sin).flatten(1)
 
 
-def write(maker, name, make_weights, config, compute, **more):
+def write(maker, name, make_weights, config, compute, pairs=False, **more):
     """One directory: `make_weights(weights)`, config.json, and compute(weights, ids) of each text, mean pooled."""
     if not maker.wants(name):
         return
@@ -70,6 +70,9 @@ def write(maker, name, make_weights, config, compute, **more):
     sentences = [*texts(maker.seed, LENGTHS), with_pads(config["pad_token_id"])]
     hidden = [compute(weights, ids[0], **more) for ids in sentences]
     write_reference(folder, sentences, {"hidden_f64": torch.cat(hidden), "embedding_f64": torch.stack([h.mean(0) for h in hidden])})
+    if pairs:
+        sentences = texts(maker.seed + 7000, [2, 9, 33, 5])
+        write_pairs(folder, sentences, [compute(weights, ids[0], types=types_of(ids)[0], **more) for ids in sentences])
 
 
 # ------------------------------------------------------------------------------------------------- Nomic
@@ -146,6 +149,12 @@ def slopes(heads):
     return power(below) + power(2 * below)[0::2][:heads - below]
 
 
+def distances(ids, heads):
+    """The bias of attention: the distance times the head's slope."""
+    steps = torch.arange(len(ids)).double()
+    return -torch.tensor(slopes(heads)).double()[:, None, None] * (steps[None, :, None] - steps[None, None, :]).abs()
+
+
 def jina_v2_weights(w, heads, hidden, glu, wide=SIZES["wide"]):
     w.add("embeddings.word_embeddings.weight", VOCABULARY, hidden, scale=0.5)
     w.add("embeddings.token_type_embeddings.weight", 2, hidden, scale=0.5)
@@ -161,12 +170,45 @@ def jina_v2_weights(w, heads, hidden, glu, wide=SIZES["wide"]):
         w.norm(f"{at}.mlp.layernorm", hidden)
 
 
+def jina_code_weights(w, heads, hidden, glu, wide=SIZES["wide"]):
+    w.add("embeddings.word_embeddings.weight", VOCABULARY, hidden, scale=0.5)
+    w.add("embeddings.token_type_embeddings.weight", 2, hidden, scale=0.5)
+    w.norm("embeddings.LayerNorm", hidden)
+    for i in range(2):
+        at = f"encoder.layer.{i}"
+        for name in ("query", "key", "value"):
+            w.linear(f"{at}.attention.self.{name}", hidden, hidden)
+        for name in ("q", "k"):
+            w.norm(f"{at}.attention.self.layer_norm_{name}", hidden)
+        w.linear(f"{at}.attention.output.dense", hidden, hidden)
+        w.norm(f"{at}.attention.output.LayerNorm", hidden)
+        w.norm(f"{at}.layer_norm_1", hidden)
+        w.linear(f"{at}.mlp.up_gated_layer", 2 * wide, hidden, bias=False)
+        w.linear(f"{at}.mlp.down_layer", hidden, wide)
+        w.norm(f"{at}.layer_norm_2", hidden)
+
+
 def jina_v2(maker):
-    def compute(w, ids, heads, hidden, glu):
+    def compute_code(w, ids, heads, hidden, glu):
+        """Norms of query and key over all heads, and a second norm after attention, of its output and the layer's input."""
         act = {"geglu": torch.nn.functional.gelu, "reglu": torch.relu}[glu]
-        steps = torch.arange(len(ids)).double()
-        bias = -torch.tensor(slopes(heads)).double()[:, None, None] * (steps[None, :, None] - steps[None, None, :]).abs()
         x = w.normalize("embeddings.LayerNorm", w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][0])
+        for i in range(2):
+            at = f"encoder.layer.{i}"
+            q, k, v = (w.apply(f"{at}.attention.self.{name}", x) for name in ("query", "key", "value"))
+            q, k = (w.normalize(f"{at}.attention.self.layer_norm_{name}", y) for name, y in (("q", q), ("k", k)))
+            a = w.apply(f"{at}.attention.output.dense", attend(q, k, v, heads, distances(ids, heads)))
+            x = w.normalize(f"{at}.layer_norm_1", x + w.normalize(f"{at}.attention.output.LayerNorm", x + a))
+            values, gate = w.apply(f"{at}.mlp.up_gated_layer", x).chunk(2, -1)
+            x = w.normalize(f"{at}.layer_norm_2", x + w.apply(f"{at}.mlp.down_layer", act(gate) * values))
+        return x
+
+    def compute(w, ids, heads, hidden, glu, types=None):
+        act = {"geglu": torch.nn.functional.gelu, "reglu": torch.relu}[glu]
+        bias = distances(ids, heads)
+        types = torch.zeros_like(ids) if types is None else types
+        x = w.normalize("embeddings.LayerNorm",
+                        w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][types])
         for i in range(2):
             at = f"encoder.layer.{i}"
             q, k, v = (w.apply(f"{at}.attention.self.{name}", x) for name in ("query", "key", "value"))
@@ -189,7 +231,11 @@ def jina_v2(maker):
 
     for name, more in (("jina-v2-hub", dict(heads=4, hidden=32, glu="geglu")),
                        ("jina-v2-hub-six-heads", dict(heads=6, hidden=24, glu="reglu"))):
-        write(maker, name, jina_v2_weights, config(**more), compute, **more)
+        write(maker, name, jina_v2_weights, config(**more), compute, pairs=name == "jina-v2-hub", **more)
+    code = dict(heads=4, hidden=32, glu="geglu")
+    auto_map = {"AutoConfig": "jinaai/jina-bert-v2-qk-post-norm--configuration_bert.JinaBertConfig",
+                "AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
+    write(maker, "jina-v2-code-hub", jina_code_weights, {**config(**code), "auto_map": auto_map}, compute_code, **code)
 
 
 FAMILIES = [nomic_moe, jina_v2]

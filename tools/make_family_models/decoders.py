@@ -62,6 +62,32 @@ def next_token(maker, name, make, config):
     write_reference(folder, sentences, {"next_f64": logits})
 
 
+class Bidirectional:
+    """Attends to all tokens: transformers takes a mask of four dimensions as it is."""
+
+    def forward(self, input_ids, attention_mask, **more):
+        n = input_ids.shape[1]
+        return super().forward(input_ids=input_ids, attention_mask=torch.zeros(1, 1, n, n, dtype=self.dtype), **more)
+
+
+class LlamaBidirectionalModel(Bidirectional, tf.LlamaModel):
+    """As nvidia/llama-embed-nemotron-8b is published."""
+
+
+class Qwen2BidirectionalModel(Bidirectional, tf.Qwen2Model):
+    pass
+
+
+def as_qwen2(folder):
+    write_json(f"{folder}/config.json", {**older(read_json(f"{folder}/config.json")), "architectures": ["Qwen2Model"], "is_causal": False})
+
+
+def as_nemotron(folder):
+    config = older(read_json(f"{folder}/config.json"))
+    write_json(f"{folder}/config.json", {**config, "model_type": "llama_bidirec", "pooling": "avg", "auto_map": {
+        "AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig", "AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"}})
+
+
 def qwen(maker):
     config = lambda make=tf.Qwen3Config, **more: make(**{**ONE, **({"head_dim": 16} if make is tf.Qwen3Config else {}), **more})
     maker.write("qwen2", tf.Qwen2Model, config(tf.Qwen2Config, num_hidden_layers=2), pooling="lasttoken")
@@ -72,6 +98,9 @@ def qwen(maker):
     maker.write("qwen3", tf.Qwen3Model, config(num_hidden_layers=2, attention_bias=True), pooling="lasttoken", normalize=False)
     maker.write("qwen3-embedding", tf.Qwen3Model, config(num_hidden_layers=2, rope_parameters={
         "rope_type": "default", "rope_theta": 1000000.0}), pooling="lasttoken", edit=as_embedding)
+    maker.write("qwen2-bidirectional", Qwen2BidirectionalModel, config(tf.Qwen2Config, num_hidden_layers=2), pooling="lasttoken",
+                edit=as_qwen2, seed=920)
+    heads_of(maker, "qwen2", {"single": tf.Qwen2ForSequenceClassification}, lambda **more: config(tf.Qwen2Config, **more), FEW, seed=921)
     heads_of(maker, "qwen3", {"single": tf.Qwen3ForSequenceClassification, "tokens": tf.Qwen3ForTokenClassification}, config, FEW)
     heads_of(maker, "qwen3-reranker", {"regression": tf.Qwen3ForSequenceClassification}, config, FEW, edit=with_older_config)
     next_token(maker, "qwen3-causal", tf.Qwen3ForCausalLM, config(tie_word_embeddings=True, **FEW))
@@ -83,6 +112,7 @@ def mistral(maker):
     maker.write("mistral", tf.MistralModel, config(num_hidden_layers=2, sliding_window=8), pooling="lasttoken")
     maker.write("mistral-no-window", tf.MistralModel, config(sliding_window=None, head_dim=6), pooling="lasttoken",
                 edit=with_older_config)
+    heads_of(maker, "mistral", {"tokens": tf.MistralForTokenClassification}, config, FEW, seed=922)
     heads_of(maker, "mistral", {"multi": tf.MistralForSequenceClassification}, config, FEW)
 
 
@@ -92,6 +122,7 @@ def llama(maker):
     maker.write("llama-biases", tf.LlamaModel, config(attention_bias=True, mlp_bias=True, num_key_value_heads=4, head_dim=16,
                 hidden_act="gelu"), pooling="lasttoken")
     heads_of(maker, "llama", {"single": tf.LlamaForSequenceClassification, "tokens": tf.LlamaForTokenClassification}, config, FEW)
+    maker.write("llama-bidirectional", LlamaBidirectionalModel, config(num_hidden_layers=2), pooling="mean", edit=as_nemotron, seed=923)
     kinds = {
         "linear": {"factor": 2.0},
         "dynamic": {"factor": 2.0},
@@ -125,6 +156,9 @@ def gemma(maker):
     maker.write("gemma3-causal", tf.Gemma3TextModel, config(tf.Gemma3TextConfig, **{
         **both, "use_bidirectional_attention": False, "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
         "attention_bias": True}), pooling="lasttoken")
+    heads_of(maker, "gemma3", {"single": tf.Gemma3TextForSequenceClassification}, lambda **more: config(tf.Gemma3TextConfig, **{
+        **both, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "use_bidirectional_attention": False,
+        **more}), dict(FEW, head_dim=8), seed=924)
 
 
 FAMILIES = [qwen, mistral, llama, gemma]

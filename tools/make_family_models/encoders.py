@@ -14,31 +14,42 @@ def all_heads(prefix, kinds=("single", "tokens", "masked")):
     return {kind: getattr(tf, prefix + names[kind]) for kind in kinds}
 
 
+def roberta(maker):
+    config = lambda **more: tf.RobertaConfig(**{**ONE, **ROBERTA, **more})
+    heads_of(maker, "roberta", all_heads("Roberta", ("single",)), config, seed=910)
+
+
+def mpnet(maker):
+    config = lambda **more: tf.MPNetConfig(**{**ONE, "max_position_embeddings": 35, "pad_token_id": 1, "bos_token_id": 3,
+                                              "eos_token_id": 4, **more})
+    heads_of(maker, "mpnet", all_heads("MPNet", ("single", "tokens")), config, seed=911)
+
+
 def albert(maker):
     config = lambda **more: tf.AlbertConfig(**{**SMALL, "bos_token_id": 3, "eos_token_id": 4, "embedding_size": 16, "inner_group_num": 1, "num_hidden_groups": 1,
                                                "num_hidden_layers": 3, **more})
-    maker.write("albert", tf.AlbertModel, config(), pooling="mean")
+    maker.write("albert", tf.AlbertModel, config(), pooling="mean", pairs=True)
     maker.write("albert-groups", tf.AlbertModel, config(num_hidden_groups=2, num_hidden_layers=4), pooling="cls")
     heads_of(maker, "albert", all_heads("Albert"), config, dict(TINY, embedding_size=8))
 
 
 def electra(maker):
     config = lambda **more: tf.ElectraConfig(**{**ONE, "embedding_size": 16, **more})
-    maker.write("electra", tf.ElectraModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("electra", tf.ElectraModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("electra-same-size", tf.ElectraModel, config(embedding_size=32), pooling="mean")
     heads_of(maker, "electra", all_heads("Electra", ("multi", "tokens", "masked")), config, dict(TINY, embedding_size=8))
 
 
 def ernie(maker):
     config = lambda **more: tf.ErnieConfig(**{**ONE, "use_task_id": True, "task_type_vocab_size": 3, "type_vocab_size": 4, **more})
-    maker.write("ernie", tf.ErnieModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("ernie", tf.ErnieModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("ernie-no-task", tf.ErnieModel, config(use_task_id=False), pooling="mean")
     heads_of(maker, "ernie", all_heads("Ernie", ("regression", "tokens", "masked")), config)
 
 
 def megatron_bert(maker):
     config = lambda **more: tf.MegatronBertConfig(**{**ONE, **more})
-    maker.write("megatron-bert", tf.MegatronBertModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("megatron-bert", tf.MegatronBertModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     heads_of(maker, "megatron-bert", all_heads("MegatronBert"), config)
 
 
@@ -70,6 +81,8 @@ def modernbert(maker):
         classifier_activation="silu"))
     maker.write("modernbert-tokens", tf.ModernBertForTokenClassification, config(**TINY, id2label={0: "O", 1: "B-PER", 2: "I-PER"}))
     maker.write("modernbert-masked", tf.ModernBertForMaskedLM, config(**TINY))
+    maker.write("modernbert-regression", tf.ModernBertForSequenceClassification, config(
+        **TINY, num_labels=1, problem_type="regression", classifier_pooling="mean"), seed=912)
     maker.write("modernbert-masked-no-bias", tf.ModernBertForMaskedLM, config(**TINY, decoder_bias=False, classifier_bias=True))
 
 
@@ -87,7 +100,7 @@ def eurobert(maker):
 def rembert(maker):
     config = lambda **more: tf.RemBertConfig(**{**ONE, "input_embedding_size": 16, "output_embedding_size": 24,
                                                 "bos_token_id": 3, "eos_token_id": 4, **more})
-    maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("rembert", tf.RemBertModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     heads_of(maker, "rembert", all_heads("RemBert"), config, dict(TINY, input_embedding_size=8, output_embedding_size=12))
 
 
@@ -95,7 +108,7 @@ def mobilebert(maker):
     config = lambda **more: tf.MobileBertConfig(**{
         **SMALL, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16, "intermediate_size": 32,
         "num_feedforward_networks": 2, **more})
-    maker.write("mobilebert", tf.MobileBertModel, config(num_feedforward_networks=4), pooling="mean")
+    maker.write("mobilebert", tf.MobileBertModel, config(num_feedforward_networks=4), pooling="mean", pairs=True)
     maker.write("mobilebert-options", tf.MobileBertModel, config(
         key_query_shared_bottleneck=False, use_bottleneck_attention=True, trigram_input=False, normalization_type="layer_norm",
         num_feedforward_networks=1), pooling="cls")
@@ -129,7 +142,7 @@ def longformer(maker):
 def big_bird(maker):
     config = lambda **more: tf.BigBirdConfig(**{**ONE, "attention_type": "original_full", "max_position_embeddings": 40, "bos_token_id": 3,
                                                 "eos_token_id": 4, "sep_token_id": 4, **more})
-    maker.write("big-bird", tf.BigBirdModel, config(num_hidden_layers=2), pooling="cls")
+    maker.write("big-bird", tf.BigBirdModel, config(num_hidden_layers=2), pooling="cls", pairs=True)
     maker.write("big-bird-options", tf.BigBirdModel, config(use_bias=False, rescale_embeddings=True, attention_type="block_sparse"),
                 pooling="mean")
     heads_of(maker, "big-bird", all_heads("BigBird"), config)
@@ -141,7 +154,7 @@ def deberta(maker):
                                                 "max_relative_positions": 12, **more})
     maker.write("deberta", tf.DebertaModel, config(num_hidden_layers=2), pooling="cls")
     maker.write("deberta-c2p", tf.DebertaModel, config(pos_att_type=["c2p"], position_biased_input=True, type_vocab_size=2,
-                                                       max_relative_positions=-1), pooling="mean")
+                                                       max_relative_positions=-1), pooling="mean", pairs=True)
     maker.write("deberta-p2c", tf.DebertaModel, config(pos_att_type=["p2c"], embedding_size=16), pooling="mean")
     maker.write("deberta-talking-head", tf.DebertaModel, config(talking_head=True), pooling="mean", seed=901)
     maker.write("deberta-no-relative", tf.DebertaModel, config(relative_attention=False, position_biased_input=True,
@@ -169,6 +182,7 @@ def deberta_v2(maker):
                 norm_rel_ebd="none", pos_att_type=[]), pooling="mean")
     heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("single", "multi", "tokens", "masked")), config,
              dict(TINY, pooler_hidden_size=16))
+    heads_of(maker, "deberta-v3", all_heads("DebertaV2", ("regression",)), config, dict(TINY, pooler_hidden_size=16), seed=913)
     maker.write("deberta-v3-single-relu", tf.DebertaV2ForSequenceClassification,
                 config(num_labels=2, pooler_hidden_act="relu", **TINY, pooler_hidden_size=16))
 
@@ -196,6 +210,7 @@ def t5(maker):
     maker.write("umt5-encoder", tf.UMT5EncoderModel, config(tf.UMT5Config, **gated), pooling="mean")
     # A whole T5: the decoder's tensors are of no use to an encoder.
     maker.write("t5-whole", T5WithEncoder, config(num_layers=1, num_decoder_layers=1, d_kv=4, d_ff=16, **relu), pooling="mean")
+    heads_of(maker, "t5", {"tokens": tf.T5ForTokenClassification}, config, dict(d_model=16, num_heads=2, d_kv=8, d_ff=16, num_layers=1), seed=914)
 
 
 def clip(maker):
@@ -207,5 +222,5 @@ def clip(maker):
                 lengths=lengths, pads=False)
 
 
-FAMILIES = [albert, electra, ernie, megatron_bert, roberta_prelayernorm, xlm_roberta_xl, modernbert, eurobert, rembert, mobilebert,
+FAMILIES = [roberta, mpnet, albert, electra, ernie, megatron_bert, roberta_prelayernorm, xlm_roberta_xl, modernbert, eurobert, rembert, mobilebert,
             longformer, big_bird, deberta, deberta_v2, t5, clip]

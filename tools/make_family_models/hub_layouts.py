@@ -3,6 +3,7 @@ import re
 
 import torch
 import transformers as tf
+from safetensors.torch import load_file, save_file
 from reference import (LENGTHS, POOLINGS, TINY, compute, heads_of, in_double, randomize, read_json, rename, texts,
                        with_pads, write_json, write_pooling, write_reference)
 from encoders import ONE, ROBERTA, all_heads
@@ -60,7 +61,7 @@ def nomic_hub(folder):
 def nomic(maker):
     config = lambda **more: tf.NomicBertConfig(**{**ONE, "hidden_act": "silu", **more})
     maker.write("nomic-bert", tf.NomicBertModel, config(num_hidden_layers=2, rope_parameters={
-        "rope_type": "default", "rope_theta": 10000.0}), pooling="mean")
+        "rope_type": "default", "rope_theta": 10000.0}), pooling="mean", pairs=True)
     maker.write("nomic-bert-split", tf.NomicBertModel, config(), pooling="mean", original=False)
     maker.write("nomic-bert-hub", tf.NomicBertModel, config(num_hidden_layers=2), pooling="mean", edit=nomic_hub, original=False)
     heads_of(maker, "nomic-bert", all_heads("NomicBert"), config)
@@ -93,6 +94,16 @@ def gte_hub(architecture, ntk=None):
     return edit
 
 
+def gte_multilingual(ntk):
+    """gte-multilingual-base: a token classifier with one row beside the encoder, which embeds by its modules."""
+    def edit(folder):
+        gte_hub("NewForTokenClassification", ntk)(folder)
+        path = f"{folder}/reference.safetensors"
+        kept = {name: tensor for name, tensor in load_file(path).items() if not name.startswith(("logits", "probs"))}
+        save_file(kept, path)
+    return edit
+
+
 def gte(maker):
     config = lambda **more: tf.GteConfig(**{**ONE, "type_vocab_size": 1, "pad_token_id": 1, **more})
     maker.write("gte", tf.GteModel, config(num_hidden_layers=2), pooling="cls")
@@ -105,6 +116,8 @@ def gte(maker):
     maker.write("gte-hub-no-types", tf.GteModel, config(type_vocab_size=0, pad_token_id=0, rope_parameters={
         "rope_type": "default", "rope_theta": 160000.0}), pooling="mean", edit=gte_hub("NewModel"), original=False)
     heads_of(maker, "gte", all_heads("Gte"), config)
+    maker.write("gte-hub-multilingual", tf.GteForTokenClassification, config(num_labels=1, num_hidden_layers=2, **ntk), pooling="cls",
+                edit=gte_multilingual((theta, factor)), original=False, normalize=True, seed=930)
     maker.write("gte-hub-regression", tf.GteForSequenceClassification, config(num_labels=1, **ntk, **TINY),
                 edit=gte_hub("NewForSequenceClassification", (theta, factor)), original=False)
 

@@ -121,6 +121,24 @@ def refer(folder, model, sentences, tokens=(), pooling=None, logits=None, sparse
     write_reference(folder, sentences, {k: torch.cat(v) for k, v in columns.items() if v})
 
 
+def types_of(ids):
+    """The tokens from the middle on are the second text's."""
+    types = torch.zeros_like(ids)
+    types[:, (ids.shape[1] + 1) // 2:] = 1
+    return types
+
+
+def write_pairs(folder, sentences, hidden):
+    write_reference(folder, sentences, {"type_ids": torch.cat([types_of(ids)[0] for ids in sentences]).int(),
+                                        "hidden_f64": torch.cat(hidden)}, "pairs")
+
+
+def refer_pairs(folder, model, seed, vocabulary):
+    """Pairs of texts: token type 1 for the second one."""
+    sentences = texts(seed + 7000, [2, 9, 33, 5], vocabulary)
+    write_pairs(folder, sentences, [compute(model, ids, token_type_ids=types_of(ids)).last_hidden_state[0] for ids in sentences])
+
+
 def write_json(path, data):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as file:
@@ -180,7 +198,7 @@ class Maker:
 
     def write(self, name, make, config, pooling=None, lengths=LENGTHS, edit=None, pads=True, normalize=False,
               hidden=None, scale=1.0, extra=(), more=None, original=True,
-              seed=None):
+              seed=None, pairs=False):
         """One directory: the model as save_pretrained() writes it, `edit`ed (hub layout), and its reference.
 
         With `pooling` the model embeds; a class ...ForSequenceClassification, ...ForTokenClassification or
@@ -206,6 +224,8 @@ class Maker:
             sentences.append(with_pads(config.pad_token_id))
         refer(folder, exact, sentences + list(extra), by_token, pooling,
               score_of(config) if "ForSequence" in head or "ForTokenClass" in head else None, "ForMaskedLM" in head, more)
+        if pairs:
+            refer_pairs(folder, exact, seed, config.vocab_size)
         if pooling and pooling not in ("mean", "own"):
             write_pooling(folder, config.hidden_size, pooling, normalize)
         if edit:

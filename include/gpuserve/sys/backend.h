@@ -196,7 +196,8 @@ struct gpuserve_op_linear {
 
 /** sum = in + residual; out = norm(sum), both in float32 before they are stored. */
 struct gpuserve_op_add_norm {
-    void        *out;      /**< [rows, cols]; may alias in, residual or sum */
+    void        *out;      /**< [rows, cols]; may alias in, residual or sum. Rows of all four are `ld`
+                                elements apart */
     const void  *in;       /**< [rows, cols] */
     const void  *residual; /**< [rows, cols] or NULL */
     const float *gamma;    /**< [cols] or NULL: ones */
@@ -208,7 +209,7 @@ struct gpuserve_op_add_norm {
     void        *sum;      /**< [rows, cols] receives in + residual, or NULL; may alias in or residual.
                                 The norm reads the sum before it is rounded to the activation type */
     int32_t      norm;     /**< gpuserve_norm */
-    int32_t      reserved;
+    int32_t      ld;       /**< 0: cols; else at least cols, and `reader` is NULL */
 };
 
 /** In place, on each query and key head: RMSNorm over the head, then rotary positions. Element i of

@@ -122,10 +122,11 @@ void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int
 void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end)
 {
     const struct row_norm norm = { op->gamma, op->beta, op->eps, op->cols, op->norm };
+    const size_t ld = (size_t)(op->ld > 0 ? op->ld : op->cols);
     float *sums = op->sum ? op->sum : op->out;
 
     for (; row < row_end; row++) {
-        const size_t at = (size_t)row * (size_t)op->cols;
+        const size_t at = (size_t)row * ld;
         const float *residual = op->residual ? (const float *)op->residual + at : NULL;
         const float sum =
             add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL, op->cols);

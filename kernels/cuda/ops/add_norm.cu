@@ -4,7 +4,7 @@
  *   rownorm.cuh has the body. Bound by memory: 3 rows of `cols` elements per row, 4 with the sum.
  *
  *   Needs:  any cols; whole chunks of up to GSV_NORM_WIDE columns in registers. `out` and the sum
- * may be inputs, or the same. Oracle: kernels/ref/norm.c.
+ * may be inputs, or the same; rows are `ld` elements apart. Oracle: kernels/ref/norm.c.
  */
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/ops/rownorm.cuh"
@@ -16,15 +16,15 @@ template <typename T> struct sum_source {
     const T *in;
     const T *residual; /* or NULL */
     T *sum;            /* or NULL */
-    int32_t cols;
+    int32_t ld;
 
     __device__ __forceinline__ void bind(int row)
     {
-        in += static_cast<size_t>(row) * cols;
+        in += static_cast<size_t>(row) * ld;
         if (residual)
-            residual += static_cast<size_t>(row) * cols;
+            residual += static_cast<size_t>(row) * ld;
         if (sum)
-            sum += static_cast<size_t>(row) * cols;
+            sum += static_cast<size_t>(row) * ld;
     }
 
     __device__ __forceinline__ void add_chunk(int i, float *x) const
@@ -57,13 +57,15 @@ template <typename T> struct sum_source {
 template <typename T, typename After>
 cudaError_t launch(const struct gpuserve_op_add_norm *op, const After &after, cudaStream_t stream)
 {
-    const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols, op->norm };
+    const int32_t ld = op->ld > 0 ? op->ld : op->cols;
+    const gsv_norm norm = { op->gamma, op->beta, op->eps, op->rows, op->cols, op->norm, ld };
     const sum_source<T> source = { static_cast<const T *>(op->in),
                                    static_cast<const T *>(op->residual), static_cast<T *>(op->sum),
-                                   op->cols };
+                                   ld };
     const bool aligned = gsv_aligned_16(op->in) && gsv_aligned_16(op->residual) &&
                          gsv_aligned_16(op->out) && gsv_aligned_16(op->sum) &&
-                         gsv_aligned_16(op->gamma) && gsv_aligned_16(op->beta);
+                         gsv_aligned_16(op->gamma) && gsv_aligned_16(op->beta) &&
+                         ld * sizeof(T) % 16 == 0;
 
     return gsv_norm_launch(source, static_cast<T *>(op->out), norm, aligned, after, stream);
 }

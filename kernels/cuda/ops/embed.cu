@@ -68,7 +68,8 @@ template <typename T, typename After>
 cudaError_t launch(const struct gpuserve_op_embed *op, const After &after, cudaStream_t stream)
 {
     const struct gpuserve_batch *batch = op->batch;
-    const gsv_norm norm = { op->gamma, op->beta, op->eps, batch->n_rows, op->hidden, op->norm };
+    const gsv_norm norm = { op->gamma,  op->beta, op->eps,   batch->n_rows,
+                            op->hidden, op->norm, op->hidden };
     const embed_source<T> source = { batch->ids,
                                      batch->positions,
                                      batch->type_ids,

@@ -36,6 +36,7 @@ struct gsv_norm {
     int32_t rows;
     int32_t cols;
     int32_t kind; /* gpuserve_norm */
+    int32_t ld;   /* of the output */
 };
 
 __device__ __forceinline__ float4 gsv_load_4(const float *from, int at, float otherwise)
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, cols < 1024 ? 6 : 5)
     if (norm.kind != GPUSERVE_NORM_NONE)
         scale = 1.f / sqrtf(gsv_warp_reduce<gsv_sum>(squares) / cols + norm.eps);
     gsv_vector_chunk<T> *to =
-        reinterpret_cast<gsv_vector_chunk<T> *>(out + static_cast<size_t>(row) * cols);
+        reinterpret_cast<gsv_vector_chunk<T> *>(out + static_cast<size_t>(row) * norm.ld);
 #pragma unroll
     for (int s = 0; s < slots; s++) {
         const int chunk = s * GSV_WARP + lane;
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS, 4)
     const int first = static_cast<int>(threadIdx.x);
     const int n_chunks = norm.cols / width;
     const float n = static_cast<float>(norm.cols);
-    T *const to = out + static_cast<size_t>(row) * norm.cols;
+    T *const to = out + static_cast<size_t>(row) * norm.ld;
     float x[slots * width] = {};
     float sum = 0.f;
     float squares = 0.f;
@@ -295,11 +296,11 @@ __global__ void __launch_bounds__(GSV_NORM_THREADS)
         const float x = source.at(c);
 
         source.keep(c, x);
-        out[static_cast<size_t>(row) * norm.cols + c] =
+        out[static_cast<size_t>(row) * norm.ld + c] =
             gsv_from_float<T>((x - mean) * scale * (norm.gamma ? norm.gamma[c] : 1.f) +
                               (norm.beta ? norm.beta[c] : 0.f));
     }
-    after.finish_stored(out + static_cast<size_t>(row) * norm.cols, static_cast<size_t>(row));
+    after.finish_stored(out + static_cast<size_t>(row) * norm.ld, static_cast<size_t>(row));
 }
 
 template <typename T, int cols, typename Source, typename After>
@@ -313,8 +314,8 @@ cudaError_t gsv_norm_launch_warp(const Source &source, T *out, const gsv_norm &n
                               stream, source, out, norm, after);
 }
 
-/* `aligned`: the source's rows and `out` begin at 16-byte addresses; each row does if its columns
- * are whole chunks. */
+/* `aligned`: each row of the source and of `out` begins at a 16-byte address if its columns are
+ * whole chunks. */
 /* A block for each row. */
 template <typename T, typename Source, typename After>
 cudaError_t gsv_norm_launch_block(const Source &source, T *out, const gsv_norm &norm, bool aligned,

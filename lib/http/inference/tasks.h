@@ -17,8 +17,8 @@
 void gsv_similarity(struct gsv_exchange *exchange);
 
 /*
- * Zero-shot classification: labels that the model was not trained on, by similarity
- * of embeddings.
+ * Zero-shot classification: labels that the model was not trained on, by entailment of text pairs
+ * or by similarity of embeddings.
  */
 
 /* Handles {"inputs":"a text","parameters":{"candidate_labels":[..],"multi_label",

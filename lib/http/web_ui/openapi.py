@@ -110,7 +110,7 @@ INSTANCES = {name: record((name,), signature_name={"type": "string", "enum": ["s
 LABELS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 # By task, in the order of lib/http/dialects/hf.c.
 PARAMETERS = {**record(
-    candidate_labels={**LABELS, "description": "zero-shot classification"}, hypothesis_template={"type": "string"},
+    candidate_labels={**LABELS, "description": "zero-shot classification: by entailment with an NLI model, by similarity with an embedder"}, hypothesis_template={"type": "string"},
     labels={"anyOf": [LABELS, {"type": "array", "items": LABELS, "minItems": 1}],
             "description": "entities of these labels, or of a list of labels for each text; needs a GLiNER model, which needs them"},
     threshold={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1, "description": "entities of given labels: the least probability; default: 0.5"},

@@ -137,6 +137,8 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
         st = embed(&pass, at->hidden, true, gsv_is_post_norm(spec) ? reader : NULL);
     if (st == GPUSERVE_OK && spec->convolution >= 0)
         st = gsv_run_convolution(net, stream, batch, at);
+    if (st == GPUSERVE_OK)
+        st = gsv_pass_mix(&pass, 0);
     if (st == GPUSERVE_OK && gsv_is_bottleneck(spec))
         return gsv_enter_bottleneck(&pass, 0);
     if (st == GPUSERVE_OK && !gsv_is_post_norm(spec))

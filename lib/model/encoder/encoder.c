@@ -122,6 +122,40 @@ static gpuserve_status rotate(const struct gsv_pass *pass, const struct gsv_laye
     return pass->net->backend->rotate(pass->stream, &op);
 }
 
+/* A norm of `cols` columns from column `first` of the rows of query, key and value. */
+static gpuserve_status norm_heads(const struct gsv_pass *pass, const struct gsv_norm_items *norm,
+                                  int32_t first, int32_t cols)
+{
+    const struct gsv_net *net = pass->net;
+    void *const rows =
+        (char *)pass->at->wide + (size_t)first * net->backend->activation_size(net->dtype);
+    const struct gpuserve_op_add_norm op = {
+        .out = rows,
+        .in = rows,
+        .gamma = gsv_net_address(net, norm->gamma),
+        .beta = gsv_net_address(net, norm->beta),
+        .eps = norm->eps,
+        .norm = norm->kind,
+        .rows = pass->batch->n_rows,
+        .cols = cols,
+        .ld = gsv_qkv_columns(&net->spec->config),
+    };
+
+    return norm->gamma < 0 ? GPUSERVE_OK : net->backend->add_norm(pass->stream, &op);
+}
+
+/* LayerNorm of the query and of the key, each over all heads. */
+static gpuserve_status norm_all_heads(const struct gsv_pass *pass, const struct gsv_layer *layer)
+{
+    const struct gsv_config *config = &pass->net->spec->config;
+    const int32_t query = gsv_context_columns(config);
+    const gpuserve_status st = norm_heads(pass, &layer->all_query_heads, 0, query);
+
+    return st == GPUSERVE_OK ? norm_heads(pass, &layer->all_key_heads, query,
+                                          config->n_kv_heads * config->head_size)
+                             : st;
+}
+
 /* The value of bottleneck layers, behind query and key. */
 static gpuserve_status add_value(const struct gsv_pass *pass, const struct gsv_layer *layer)
 {
@@ -166,6 +200,8 @@ static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
     gpuserve_status st = add_value(pass, layer);
 
     gsv_begin_phase(pass->net, GSV_PHASE_ATTENTION, number);
+    if (st == GPUSERVE_OK)
+        st = norm_all_heads(pass, layer);
     if (st == GPUSERVE_OK)
         st = rotate(pass, layer, is_local);
     return st == GPUSERVE_OK ? pass->net->backend->attention(pass->stream, &op) : st;
@@ -213,6 +249,24 @@ static gpuserve_status end_block(const struct gsv_pass *pass, void *in,
         return gsv_pass_hidden_norm(pass, at->hidden, in, at->hidden, NULL, &spec->final_norm,
                                     NULL);
     return gsv_pass_hidden_norm(pass, at->context, in, at->hidden, at->hidden, next, reader);
+}
+
+/* The end of attention. A second norm is of the first one's output and the residual. */
+static gpuserve_status end_attention(const struct gsv_pass *pass, int32_t layer, void *in)
+{
+    const struct gsv_layer *items = &pass->net->spec->layers[layer];
+    const struct gpuserve_linear *reader = gsv_stage_linear(pass->net, layer, GSV_STAGE_EXPAND);
+    const bool again = items->again_attention.gamma >= 0;
+    gpuserve_status st = GPUSERVE_OK;
+
+    gsv_begin_phase(pass->net, GSV_PHASE_NORM, layer);
+    if (again)
+        st = gsv_pass_hidden_norm(pass, in, in, pass->at->hidden, NULL, &items->after_attention,
+                                  NULL);
+    return st == GPUSERVE_OK
+               ? end_block(pass, in, again ? &items->again_attention : &items->after_attention,
+                           &items->ffn[0].before, reader)
+               : st;
 }
 
 /* Write the adapter's product to the linear's output, as its residual. */
@@ -277,15 +331,12 @@ static gpuserve_status end_ffn(const struct gsv_pass *pass, int32_t layer, int32
 static gpuserve_status follow(const struct gsv_pass *pass, int32_t layer, int32_t stage, void *out)
 {
     const struct gsv_net *net = pass->net;
-    const struct gsv_layer *items = &net->spec->layers[layer];
 
     switch (gsv_stage_kind(stage)) {
     case GSV_STAGE_ATTEND:
         return attend(pass, layer);
     case GSV_STAGE_PROJECT:
-        gsv_begin_phase(net, GSV_PHASE_NORM, layer);
-        return end_block(pass, out, &items->after_attention, &items->ffn[0].before,
-                         gsv_stage_linear(net, layer, GSV_STAGE_EXPAND));
+        return end_attention(pass, layer, out);
     case GSV_STAGE_EXPAND:
         return net->spec->config.is_gated || pass->at->adapter > 0
                    ? gate(pass, gsv_stage_linear(net, layer, stage + 1))
@@ -330,32 +381,10 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         st = adapt(&pass, gsv_stage_item(spec, layer, stage), &op);
     if (st == GPUSERVE_OK && !has_experts)
         st = net->backend->linear(stream, &op);
-    return st == GPUSERVE_OK ? follow(&pass, layer, stage, out) : st;
-}
-
-/* Add the output of layer `number`, or the embeddings (0), to the weighted sum. */
-static gpuserve_status mix(const struct gsv_net *net, struct gpuserve_stream *stream,
-                           const struct gpuserve_batch *batch, const struct gsv_activations *at,
-                           int32_t number)
-{
-    const struct gsv_spec *spec = net->spec;
-    const float *weights = gsv_net_address(net, spec->mix);
-    const bool counts = weights && number >= spec->mix_first;
-    const struct gpuserve_op_add_scaled op = {
-        .out = at->mix,
-        .in = at->hidden,
-        .weights = counts ? weights + (number - spec->mix_first) : NULL,
-        .weights_ld = 0, /* one weight for all rows */
-        .rows = batch->n_rows,
-        .cols = spec->config.hidden_size,
-        .first = number == spec->mix_first,
-        .factor = 1.0f,
-    };
-
-    if (!counts)
-        return GPUSERVE_OK;
-    gsv_begin_phase(net, GSV_PHASE_POOL, -1);
-    return net->backend->add_scaled(stream, &op);
+    if (st == GPUSERVE_OK)
+        st = follow(&pass, layer, stage, out);
+    return st == GPUSERVE_OK && stage + 1 == gsv_stage_count(spec) ? gsv_pass_mix(&pass, layer + 1)
+                                                                   : st;
 }
 
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
@@ -364,13 +393,8 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
     const int32_t stages = gsv_stage_count(net->spec);
     gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
 
-    if (st == GPUSERVE_OK)
-        st = mix(net, stream, batch, at, 0);
-    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
+    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
-        if (st == GPUSERVE_OK && (i + 1) % stages == 0)
-            st = mix(net, stream, batch, at, (i + 1) / stages);
-    }
     return st;
 }
 

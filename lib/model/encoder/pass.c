@@ -52,6 +52,28 @@ gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, co
     return pass->net->backend->linear(pass->stream, &op);
 }
 
+gpuserve_status gsv_pass_mix(const struct gsv_pass *pass, int32_t number)
+{
+    const struct gsv_spec *spec = pass->net->spec;
+    const float *weights = gsv_net_address(pass->net, spec->mix);
+    const bool counts = weights && number >= spec->mix_first;
+    const struct gpuserve_op_add_scaled op = {
+        .out = pass->at->mix,
+        .in = pass->at->hidden,
+        .weights = counts ? weights + (number - spec->mix_first) : NULL,
+        .weights_ld = 0, /* one weight for all rows */
+        .rows = pass->batch->n_rows,
+        .cols = spec->config.hidden_size,
+        .first = number == spec->mix_first,
+        .factor = 1.0f,
+    };
+
+    if (!counts)
+        return GPUSERVE_OK;
+    gsv_begin_phase(pass->net, GSV_PHASE_POOL, -1);
+    return pass->net->backend->add_scaled(pass->stream, &op);
+}
+
 /*
  * The projections around a bottleneck layer.
  *

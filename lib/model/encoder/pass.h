@@ -57,6 +57,10 @@ gpuserve_status gsv_pass_hidden_norm(const struct gsv_pass *pass, void *out, con
 gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, const void *in,
                                   void *out, int32_t out_ld, const void *residual);
 
+/* With layer weights: add the output of layer `number` - 1, or the embeddings (0), to the weighted
+ * sum. */
+gpuserve_status gsv_pass_mix(const struct gsv_pass *pass, int32_t number);
+
 /* pass.c: enter the bottleneck of a layer: the stream inside it, and the input of query and
  * key. */
 gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t layer);

@@ -444,7 +444,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
     gpuserve_status st = prepare(&rows, host, run, error);
 
     if (st == GPUSERVE_OK)
-        st = net->backend->memory_write(net->device, work->at.hidden, hidden,
+        st = net->backend->memory_write(net->device, gsv_token_input(net->spec, &work->at), hidden,
                                         (size_t)host->n_tokens * row, error);
     if (st == GPUSERVE_OK)
         st = net->backend->batch_begin(work->stream, program_of(run) | HIDDEN_GIVEN, host, &batch,

@@ -224,8 +224,11 @@ static gpuserve_status read_window(struct gsv_config *config, const struct gsv_j
 static gpuserve_status read_llama(struct gsv_config *config, const struct gsv_json_value *json,
                                   gpuserve_error *error)
 {
-    gpuserve_status st = read_causal(config, json, error);
+    gpuserve_status st;
 
+    if (strncmp(config->architecture, "LlamaBidirectional", 18) == 0)
+        config->is_causal = false; /* unless config.json says otherwise */
+    st = read_causal(config, json, error);
     if (config->classifies && config->pad_id >= 0)
         config->last_rule = GSV_LAST_BEFORE_PADS;
     if (st == GPUSERVE_OK)
@@ -386,8 +389,9 @@ const struct gsv_family gsv_decoder_families[] = {
         LLAMA_OPTIONS,
     },
     {
-        .model_types = GSV_NAME_LIST("llama"),
-        .classes = GSV_NAME_LIST("Llama"),
+        .model_types = GSV_NAME_LIST("llama", "llama_bidirec"),
+        .classes = GSV_NAME_LIST("Llama", "LlamaBidirectional"),
+        .code = "LlamaBidirectionalConfig",
         .names = { &llama_names },
         .theta = 10000.0,
         .bias_keys = true,

@@ -63,5 +63,6 @@ const char *gsv_family_names(void)
            "longformer, "
            "deberta, deberta-v2, modernbert, eurobert, nomic_bert, gte, new, jina_embeddings_v3, "
            "jina_bert_v2, t5, mt5, "
-           "umt5, clip_text_model, qwen2, qwen3, mistral, llama, gemma2, gemma3_text";
+           "umt5, clip_text_model, qwen2, qwen3, mistral, llama, llama_bidirec, gemma2, "
+           "gemma3_text";
 }

@@ -48,8 +48,10 @@ struct gsv_tensor_names {
     const char *query, *key, *value;         /* or one tensor: */
     const char *qkv;
     const char *query_norm, *key_norm; /* of each head */
+    bool norms_all_heads;              /* these norms are over all heads */
     const char *out;
     const char *norm_before_attention, *norm_after_attention; /* see enum gsv_norm_position */
+    const char *norm_again; /* after attention and its norm: norm(x + norm_after_attention(..)) */
     const char *norm_before_ffn, *norm_after_ffn;
     const char *ffn_in; /* plain; or gate and values in one tensor; or two tensors: */
     const char *gate, *values;

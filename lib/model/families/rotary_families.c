@@ -406,6 +406,26 @@ static const struct gsv_tensor_names jina_v2_names = {
     .norm_after_ffn = "mlp.layernorm",
 };
 
+/* jinaai/jina-bert-v2-qk-post-norm */
+static const struct gsv_tensor_names jina_v2_code_names = {
+    WORDS_AND_TYPES,
+    .embedding_norm = "embeddings.LayerNorm",
+    .layer = "encoder.layer.%d.",
+    .query = "attention.self.query",
+    .key = "attention.self.key",
+    .value = "attention.self.value",
+    .query_norm = "attention.self.layer_norm_q",
+    .key_norm = "attention.self.layer_norm_k",
+    .norms_all_heads = true,
+    .out = "attention.output.dense",
+    .norm_after_attention = "attention.output.LayerNorm",
+    .norm_again = "layer_norm_1",
+    .ffn_in = "mlp.up_gated_layer",
+    .values_first = true,
+    .ffn_out = "mlp.down_layer",
+    .norm_after_ffn = "layer_norm_2",
+};
+
 static gpuserve_status read_jina_v2(struct gsv_config *config, const struct gsv_json_value *json,
                                     gpuserve_error *error)
 {
@@ -525,7 +545,7 @@ const struct gsv_family gsv_rotary_families[] = {
         .code = "JinaBertConfig",
         .prefix = "bert.",
         .keys = &rotary_keys,
-        .names = { &jina_v2_names },
+        .names = { &jina_v2_code_names, &jina_v2_names },
         .position_type = "alibi",
         .is_gated = true,
         .default_types = 2,

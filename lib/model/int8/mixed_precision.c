@@ -15,6 +15,7 @@
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
 #include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/rows.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
@@ -206,8 +207,7 @@ static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtyp
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* Run one batch: product `step` of all layers in order and the operations after it, or the
- * embedding if `step` is -1. */
+/* One batch: product `step` of all layers and the operations after it, or the embedding (-1). */
 static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
 {
     const struct gpuserve_backend *backend = m->net->backend;
@@ -250,8 +250,7 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
 
 /* -------------------------------------------------------------------------------------- vectors */
 
-/* Run the net and take the hidden state of each text's first token, for models that only
- * classify. */
+/* Run the net; the hidden state of each text's first token, for models that only classify. */
 static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
                                     gpuserve_error *error)
 {
@@ -324,7 +323,8 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     for (int32_t i = 0; i < m->net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
-        st = m->net->backend->memory_read(m->net->device, hidden, m->probe.at.hidden, bytes, error);
+        st = m->net->backend->memory_read(
+            m->net->device, hidden, gsv_token_input(m->net->spec, &m->probe.at), bytes, error);
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);

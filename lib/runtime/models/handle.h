@@ -118,6 +118,7 @@ struct gsv_model_info {
     char **labels; /* [n_labels] */
     size_t n_labels;
     gpuserve_rerank_method rerank;
+    size_t entailment; /* gsv_entailment_label() */
     char fingerprint[33];
 };
 
@@ -138,6 +139,9 @@ uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct 
 gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts);
 /* "cross_encoder", "cosine"; NULL for DEFAULT. */
 const char *gsv_rerank_method_name(gpuserve_rerank_method method);
+/* The place of the label of entailment, of a text classifier with two labels or more; SIZE_MAX: it
+ * has none. */
+size_t gsv_entailment_label(const struct gsv_spec_facts *facts);
 
 /*
  * The open models of a context, by name and version.

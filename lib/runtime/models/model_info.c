@@ -28,6 +28,26 @@ const char *gsv_rerank_method_name(gpuserve_rerank_method method)
     return names[method];
 }
 
+/* In any case of ASCII; strncasecmp() would follow the locale. */
+static bool begins_with_entail(const char *label)
+{
+    for (const char *c = "entail"; *c; c++, label++)
+        if ((*label | 0x20) != *c)
+            return false;
+    return true;
+}
+
+size_t gsv_entailment_label(const struct gsv_spec_facts *facts)
+{
+    if (!facts->own_classifier || facts->labels_tokens || facts->n_labels < 2)
+        return SIZE_MAX;
+    for (size_t i = 0; i < facts->n_labels; i++) {
+        if (begins_with_entail(facts->labels[i]))
+            return i;
+    }
+    return SIZE_MAX;
+}
+
 static void free_info(struct gsv_model_info *info)
 {
     for (size_t i = 0; info->labels && i < info->n_labels; i++)
@@ -67,6 +87,7 @@ gpuserve_status gsv_model_info_create(struct gsv_model_info **out, const struct 
     info->sparse_dim = sparse_dim(model->plan.facts);
     info->max_tokens = (size_t)model->plan.max_tokens;
     info->rerank = gsv_rerank_method(model->plan.facts);
+    info->entailment = gsv_entailment_label(model->plan.facts);
     memcpy(info->fingerprint, model->fingerprint, sizeof(info->fingerprint));
     if (copy_labels(info, model->plan.facts))
         return GPUSERVE_OK;
@@ -102,7 +123,8 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
 {
     for (struct gsv_model_info *old = *list; old; old = old->next) {
         if (old->dim != info->dim || old->max_tokens != info->max_tokens ||
-            old->rerank != info->rerank || old->sparse_dim != info->sparse_dim ||
+            old->rerank != info->rerank || old->entailment != info->entailment ||
+            old->sparse_dim != info->sparse_dim ||
             strcmp(old->fingerprint, info->fingerprint) != 0 ||
             !same_labels(old->labels, old->n_labels, (const char *const *)info->labels,
                          info->n_labels))

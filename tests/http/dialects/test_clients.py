@@ -1,5 +1,6 @@
 """Real clients, unmodified: huggingface_hub, tritonclient, cohere and ollama. Every answer is compared
 with the library's own vectors."""
+import json
 import os
 
 from serving import MINILM, Served, Server, cosine, embed, main, use_clients
@@ -53,6 +54,37 @@ class HuggingFaceClassifier(Served):
         self.assertEqual(got[0].label, "positive")
         self.assertGreater(got[0].score, got[1].score)
         self.assertEqual(len(client.text_classification("a fine film", top_k=1)), 1)
+
+
+class HuggingFaceNli(Served):
+    """Zero-shot classification by entailment: transformers' pipeline is the oracle (tests/data/nli)."""
+    arguments = (os.path.join(ROOT, "tests/data/nli/deberta-v3"), "--auto-truncate")
+
+    def test_as_transformers(self):
+        client = huggingface_hub.InferenceClient(model=self.server.url)
+        with open(os.path.join(ROOT, "tests/data/nli/expected.json"), encoding="utf-8") as file:
+            rows = [row for row in json.load(file)["rows"] if row["order"] == "first"]
+        for row in rows:
+            got = client.zero_shot_classification(row["text"], row["labels"], multi_label=row["multi_label"],
+                                                  hypothesis_template=row["template"])
+            want = sorted(zip(row["scores"], row["labels"]), reverse=True)
+            self.assertEqual([one.label for one in got], [label for _, label in want])
+            for one, (score, _) in zip(got, want):
+                self.assertAlmostEqual(one.score, score, delta=2e-6)
+
+    def test_refused(self):
+        def asked(text="a", labels=("b", "c"), **more):
+            return {"inputs": text, "parameters": {"candidate_labels": list(labels), **more}}
+        self.refused(422, "item 1 is not a string", "/", asked(labels=["b", 3]))
+        self.refused(422, "with {} in it", "/", asked(hypothesis_template="x"))
+        self.refused(413, "times 30 labels", "/", asked("a" * 1_500_000, ["b"] * 30))
+
+
+class HuggingFaceOtherClassifier(Served):
+    arguments = (os.path.join(ROOT, "tests/data/models/bert-tokens"),)
+
+    def test_refused(self):
+        self.refused(422, 'begins with \\"entail\\"', "/", {"inputs": "a", "parameters": {"candidate_labels": ["b"]}})
 
 
 class Triton(Served):
