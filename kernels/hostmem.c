@@ -90,13 +90,14 @@ gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, 
 
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences)
 {
-    return (3 * (size_t)max_tokens + (size_t)max_sequences + 1) * sizeof(int32_t);
+    return (3 * (size_t)max_tokens + 2 * (size_t)max_sequences + 1) * sizeof(int32_t);
 }
 
 void gsv_hostmem_batch_copy(void *memory, const struct gpuserve_host_batch *host,
                             struct gpuserve_batch *batch)
 {
     const size_t n = (size_t)host->n_tokens;
+    const size_t n_sequences = (size_t)host->n_sequences;
     int32_t *at = memory;
 
     batch->n_tokens = batch->n_rows = host->n_tokens;
@@ -105,8 +106,10 @@ void gsv_hostmem_batch_copy(void *memory, const struct gpuserve_host_batch *host
     batch->ids = memcpy(at, host->ids, n * sizeof(*at));
     batch->type_ids = memcpy(at + n, host->type_ids, n * sizeof(*at));
     batch->positions = memcpy(at + 2 * n, host->positions, n * sizeof(*at));
-    batch->cu_seqlens =
-        memcpy(at + 3 * n, host->cu_seqlens, ((size_t)host->n_sequences + 1) * sizeof(*at));
+    batch->cu_seqlens = memcpy(at + 3 * n, host->cu_seqlens, (n_sequences + 1) * sizeof(*at));
+    batch->key_counts = host->key_counts ? memcpy(at + 3 * n + n_sequences + 1, host->key_counts,
+                                                  n_sequences * sizeof(*at))
+                                         : NULL;
 }
 
 gpuserve_status gsv_hostmem_batch_end(struct gpuserve_stream *stream, void *to_host,

@@ -1,9 +1,10 @@
 /*
- * embed.h - `gpuserve embed` with --chunking and with --outputs.
+ * embed.h - `gpuserve embed` with --chunking and with --outputs, and `similarity` by MaxSim.
  */
 #ifndef CLI_EMBED_H
 #define CLI_EMBED_H
 
+#include "cli/io/output.h"
 #include "cli/io/pipeline.h"
 #include "cli/options/options.h"
 
@@ -47,5 +48,14 @@ void cli_long_head(struct cli_long *l, FILE *out, size_t i);
 
 /* Runs `embed` with the outputs of --outputs; the exit status. */
 int cli_embed_outputs(const struct cli_args *args);
+
+/*
+ * `gpuserve similarity` by MaxSim, of models whose output is token vectors.
+ */
+
+/* Each text as a query with each as a document, a line for each query; or the pairs of the input.
+ */
+int cli_late_similarity(struct cli_output *output, gpuserve_model *model, struct cli_input *input,
+                        const struct cli_args *args);
 
 #endif

@@ -76,6 +76,7 @@ static int rank(struct documents *d, gpuserve_model *model, const struct cli_arg
     d->scores = cli_alloc(d->n, sizeof(*d->scores));
     d->order = cli_alloc(d->n, sizeof(*d->order));
     d->items = cli_alloc(d->n, sizeof(*d->items));
+    options.method = args->rerank_method;
     options.score = args->score;
     options.truncation = args->truncate;
     options.top_n = args->top;

@@ -5,8 +5,10 @@
  *   matrix: all vectors in memory, one JSON line per row
  *   pairs:  streamed; both texts of a pair are consecutive items of the pipeline
  *
- * Vectors are L2-normalized, so the dot product is the cosine.
+ * Vectors are L2-normalized, so the dot product is the cosine. Models of token vectors compare by
+ * MaxSim: late_similarity.c.
  */
+#include "cli/commands/embed.h"
 #include "cli/model.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
@@ -154,7 +156,9 @@ int cli_similarity(const struct cli_args *args)
     if (result == CLI_OK)
         result = cli_output_open(&s.output, args->output);
     if (result == CLI_OK)
-        result = compare(&s, model, args);
+        result = gpuserve_model_rerank_method(model) == GPUSERVE_RERANK_MAX_SIM
+                     ? cli_late_similarity(&s.output, model, &input, args)
+                     : compare(&s, model, args);
     if (result == CLI_OK)
         result = cli_output_finish(&s.output);
     cli_output_abandon(&s.output);

@@ -64,8 +64,8 @@ struct cli_args {
     uint32_t input_format, batch;
     /* run */
     const char *prompt, *prompt_name, *ranges, *outputs;
-    uint32_t dimensions, truncate, normalize, score, top, pairs, no_special, spans, sparse,
-        precision, aggregation; /* the last is stored plus 1 */
+    uint32_t dimensions, truncate, normalize, score, rerank_method, top, pairs, no_special, spans,
+        sparse, precision, aggregation; /* the last is stored plus 1 */
     struct cli_list ignored_labels;
     uint32_t chunking, chunk_by, chunk_tokens, window_tokens, stride; /* the first two plus 1 */
     const char *labels; /* of an entity model: "person,city" */

@@ -47,6 +47,11 @@ static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEF
                                                  { "right", GPUSERVE_TRUNCATE_RIGHT },
                                                  { "strict", GPUSERVE_TRUNCATE_STRICT },
                                                  { 0 } };
+static const struct cli_choice rerank_methods[] = { { "cross-encoder",
+                                                      GPUSERVE_RERANK_CROSS_ENCODER },
+                                                    { "cosine", GPUSERVE_RERANK_COSINE },
+                                                    { "max-sim", GPUSERVE_RERANK_MAX_SIM },
+                                                    { 0 } };
 static const struct cli_choice memory_policies[] = { { "refuse", GPUSERVE_MEMORY_REFUSE },
                                                      { "wait", GPUSERVE_MEMORY_WAIT },
                                                      { "evict", GPUSERVE_MEMORY_EVICT },
@@ -163,6 +168,8 @@ const struct cli_option cli_options[] = {
     COUNT("batch", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_CALIBRATE | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
     STRING("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "prepend TEXT to every text"),
     STRING("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
+    CHOICE("method", CMD_RERANK, rerank_method, rerank_methods,
+           "score of a document: the classifier of a cross-encoder, the cosine of embeddings, or MaxSim of token vectors (default: the model's own)"),
     STRING("prompt-name", 0, VECTORS | CMD_FIT, prompt_name, "NAME", "prepend one of the model's prompts to every text, such as query"),
     COUNT("dimensions", VECTORS, dimensions, 1048576, "keep the first N values of a vector, then normalize"),
     CHOICE("precision", CMD_EMBED, precision, precisions,

@@ -233,6 +233,21 @@ typedef struct gpuserve_result {
 #define GPUSERVE_RESULT_INIT { (uint32_t)sizeof(gpuserve_result), 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, { 0 } }
 /* clang-format on */
 
+/**
+ * What the texts of a late interaction model (ColBERT) are. The model's files say how token vectors
+ * of queries and of documents differ: a query is cut or filled up to a number of tokens with mask
+ * tokens; documents have no vectors for words of a skip list. A text then has more or fewer rows
+ * than tokens; `token_offsets` tells how many, at most gpuserve_model_max_tokens(). Other models
+ * ignore the role. Since: 0.2
+ */
+typedef enum gpuserve_role {
+    GPUSERVE_ROLE_DEFAULT = 0, /**< QUERY or DOCUMENT if prompt_name is "query" or "document". Else
+                                    texts have the skip list of documents, and lists of ids have a
+                                    row for each id */
+    GPUSERVE_ROLE_QUERY = 1,
+    GPUSERVE_ROLE_DOCUMENT = 2
+} gpuserve_role;
+
 /** One more output of a job. The layout of this struct is fixed. Since: 0.2 */
 typedef struct gpuserve_output {
     uint32_t task;     /**< gpuserve_task; each task at most once in a job, its own `task` included */
@@ -296,7 +311,7 @@ typedef struct gpuserve_job {
                                              prompt (default: the model's default prompt) then only
                                              choose the adapter, the route and the tokens that
                                              pooling leaves out. 0: ids have no prompt */
-    uint32_t             reserved;      /**< zero */
+    uint32_t             role;          /**< gpuserve_role, of the texts of a late interaction model */
     const gpuserve_output *more; /**< [n_more] further outputs from the same pass of the encoder: any
                                       set of tasks that the model has, each with the same bits as in a
                                       job of its own. The array is read at submission; `rows` are

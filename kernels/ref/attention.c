@@ -117,13 +117,15 @@ static void run_query(const struct query *q)
 gpuserve_status gsv_ref_attention(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_attention *op)
 {
-    const int32_t *cu = op->batch->cu_seqlens;
+    const int32_t *cu = op->batch->cu_seqlens, *counts = op->batch->key_counts;
 
     (void)stream;
     for (int32_t s = 0; s < op->batch->n_sequences; s++) {
+        const int32_t end = counts ? cu[s] + counts[s] : cu[s + 1];
+
         for (int32_t token = cu[s]; token < cu[s + 1]; token++) {
             for (int32_t head = 0; head < op->n_heads; head++)
-                run_query(&(struct query){ op, head, token, cu[s], cu[s + 1] });
+                run_query(&(struct query){ op, head, token, cu[s], end });
         }
     }
     return GPUSERVE_OK;

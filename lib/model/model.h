@@ -33,6 +33,25 @@ struct gsv_prompt {
     int32_t adapter; /* of gsv_run, of the same name; 0: none */
 };
 
+/* What a text of a late interaction model is; the name of its prompt says which. */
+enum gsv_role { GSV_ROLE_NONE, GSV_ROLE_QUERY, GSV_ROLE_DOCUMENT, GSV_ROLES };
+
+/* How queries and documents of late interaction are encoded; all zero: as any text. Owned by the
+ * modules. */
+struct gsv_late_facts {
+    int32_t length;            /* a shorter query is filled up to so many tokens; 0: it is not */
+    bool is_min;               /* a longer query keeps its tokens */
+    bool attends;              /* the text's tokens attend to those that fill it up */
+    char *token;               /* that fills a query up; NULL: the mask token of the tokenizer */
+    int32_t limits[GSV_ROLES]; /* most tokens of a text; 0: those of any text */
+    char **skipped;            /* [n_skipped] tokens that have no vector */
+    size_t n_skipped;
+    bool skips[GSV_ROLES];  /* texts of this role, for which GSV_ROLE_NONE counts as a document */
+    char *marks[GSV_ROLES]; /* text before a text, or NULL: a token of the vocabulary, or begins
+                               with one and white space */
+    bool has_mask;          /* a module says which vectors count */
+};
+
 /* One Dense module between pooling and output, or one layer of a head. */
 struct gsv_dense_spec {
     int32_t in_features;
@@ -96,6 +115,7 @@ struct gsv_spec_facts {
     bool is_late;       /* the token vectors are made for late interaction */
     int32_t first_vector; /* of a text's token vectors in late interaction; those before it are not
                              part of it */
+    const struct gsv_late_facts *late;  /* all zero unless is_by_token */
     int32_t poolings[GSV_MAX_POOLINGS]; /* gpuserve_pooling, concatenated in this order */
     int32_t n_poolings;
     bool skips_prompt;  /* pooling excludes the first gsv_run.skip tokens */

@@ -76,6 +76,8 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
     if (st == GPUSERVE_OK && !spec->modules.is_static && !spec->modules.words.present &&
         !spec->config.family)
         st = gsv_config_read(&spec->config, dir, spec->modules.transformer, error);
+    if (st == GPUSERVE_OK && spec->config.is_late && !spec->modules.present)
+        st = gsv_late_read_stanford(&spec->modules, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
     if (st == GPUSERVE_OK)
@@ -144,6 +146,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->skips_unknown = modules->is_static && !modules->present;
     facts->prompts = modules->prompts;
     facts->n_prompts = modules->n_prompts;
+    facts->late = &modules->late;
     facts->routes = modules->routes;
     facts->n_routes = modules->n_routes;
     facts->default_route = modules->default_route;
@@ -226,6 +229,24 @@ static gpuserve_status set_token_facts(struct gsv_spec *spec, gpuserve_error *er
                         gsv_weight_file_name(linear.file), GSV_MAX_WIDTH);
     facts->token_dim = (int32_t)linear.shape[0];
     return GPUSERVE_OK;
+}
+
+/* Expansion tokens that no token attends to: attention leaves their keys out, other layers cannot.
+ */
+static gpuserve_status check_expansion(const struct gsv_spec *spec, gpuserve_error *error)
+{
+    const struct gsv_late_facts *late = &spec->modules.late;
+    const struct gsv_config *config = &spec->config;
+    const char *part = config->convolution.kernel > 0 ? "a convolution"
+                       : gsv_is_recurrent(config)     ? "recurrent layers"
+                       : config->window > 0 && config->window < late->length
+                           ? "a window of attention shorter than a query"
+                           : NULL;
+
+    if (late->length == 0 || late->attends || !part)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "query_expansion with attend false is not supported for a model with %s", part);
 }
 
 /* The width of embeddings, which is that of every route. */
@@ -428,6 +449,8 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
     set_sparse_fact(spec);
     st = set_token_facts(spec, error);
     spec->pooled_dim = spec->facts.token_dim;
+    if (st == GPUSERVE_OK)
+        st = check_expansion(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_late_heads_facts(spec, error);
     if (st == GPUSERVE_OK)

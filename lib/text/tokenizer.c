@@ -62,6 +62,38 @@ gpuserve_status gsv_tokenizer_finish(struct gsv_tokenizer *t, const char *name,
     return GPUSERVE_OK;
 }
 
+/* Whether the text is this one token, without the special tokens around a text. */
+static gpuserve_status is_one_token(const struct gsv_tokenizer *t, const char *text, bool *is_one,
+                                    gpuserve_error *error)
+{
+    const struct gsv_encode_options options = { .no_special = true };
+    struct gsv_encoding encoding = { 0 };
+    const gpuserve_status status =
+        gsv_tokenizer_encode(t, &encoding, text, strlen(text), NULL, 0, &options, error);
+
+    *is_one =
+        status == GPUSERVE_OK && encoding.n == 1 && encoding.ids[0] == gsv_tokenizer_id(t, text);
+    gsv_encoding_reset(&encoding);
+    return status;
+}
+
+gpuserve_status gsv_tokenizer_add_special(struct gsv_tokenizer *t, const char *token,
+                                          gpuserve_error *error)
+{
+    const struct gsv_added_token added = { .content = (char *)(uintptr_t)token,
+                                           .size = strlen(token),
+                                           .special = true };
+    bool is_one;
+    gpuserve_status status = is_one_token(t, token, &is_one, error);
+
+    if (status != GPUSERVE_OK || is_one)
+        return status;
+    status = gsv_added_add(&t->added, added, &t->vocab, "special token", error);
+    return status == GPUSERVE_OK
+               ? gsv_added_build(&t->added, &t->normalizer, "special token", error)
+               : status;
+}
+
 void gsv_tokenizer_free(struct gsv_tokenizer **tokenizer)
 {
     struct gsv_tokenizer *t = tokenizer ? *tokenizer : NULL;

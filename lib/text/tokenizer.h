@@ -2,8 +2,9 @@
  * tokenizer.h - tokenizer interface: text to token ids and back, equal to Hugging Face
  * `tokenizers`.
  *
- * Threading: a tokenizer is immutable once loaded, and any number of threads may share it. Each
- * thread uses its own gsv_encoding, whose buffers are reused for each text.
+ * Threading: a tokenizer is immutable once loaded and given its special tokens, and any number of
+ * threads may share it. Each thread uses its own gsv_encoding, whose buffers are reused for each
+ * text.
  */
 #ifndef GSV_TEXT_TOKENIZER_H
 #define GSV_TEXT_TOKENIZER_H
@@ -85,6 +86,10 @@ int32_t gsv_tokenizer_unknown(const struct gsv_tokenizer *tokenizer);
 bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer);
 /* The id of the token with this text; -1 if the vocabulary lacks it. */
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token);
+/* Make a token of the vocabulary a special token, found in texts before any other step, unless its
+ * text is one token already. Not once threads share the tokenizer. */
+gpuserve_status gsv_tokenizer_add_special(struct gsv_tokenizer *tokenizer, const char *token,
+                                          gpuserve_error *error);
 /* Host memory in use. */
 size_t gsv_tokenizer_bytes(const struct gsv_tokenizer *tokenizer);
 /* Find the word at or after byte `at` of well-formed UTF-8: a run of letters, numbers and "_",

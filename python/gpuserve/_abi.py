@@ -122,6 +122,9 @@ PRIORITY_LOW = 2
 CACHE_DEFAULT = 0
 CACHE_ON = 1
 CACHE_OFF = 2
+ROLE_DEFAULT = 0
+ROLE_QUERY = 1
+ROLE_DOCUMENT = 2
 MATMUL_AUTO = 0
 MATMUL_NAIVE = 1
 MATMUL_TILED = 2
@@ -370,7 +373,7 @@ class Job(Structure):
         ("result", c_void_p),
         ("client", c_uint64),
         ("prompt_in_ids", c_uint32),
-        ("reserved", c_uint32),
+        ("role", c_uint32),
         ("more", c_void_p),
         ("n_more", c_size_t),
     ]

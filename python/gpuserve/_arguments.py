@@ -41,6 +41,12 @@ TRUNCATIONS: Dict[str, int] = {
     "left": _abi.TRUNCATE_LEFT,
     "strict": _abi.TRUNCATE_STRICT,
 }
+RERANK_METHODS: Dict[str, int] = {
+    "default": _abi.RERANK_DEFAULT,
+    "cross-encoder": _abi.RERANK_CROSS_ENCODER,
+    "cosine": _abi.RERANK_COSINE,
+    "max-sim": _abi.RERANK_MAX_SIM,
+}
 SCORES: Dict[str, int] = {
     "default": _abi.SCORE_DEFAULT,
     "raw": _abi.SCORE_RAW,

@@ -354,13 +354,13 @@ def finish(model: "Handle", request: Request, first: int = 0) -> None:
 
 
 def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int,
-           client: int, instruction: Optional[str] = None) -> None:
+           client: int, instruction: Optional[str] = None, method: int = _abi.RERANK_DEFAULT) -> None:
     """Write the relevance of each document to the query. BusyError if the queue is full."""
     prompt = None if instruction is None else _texts._encode(instruction, 0, "prompt")
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)
     options = _abi.new(_abi.RerankOptions, query_size=len(asked), client=client, query_prompt=prompt,
-                       document_sizes=_texts.address(packed.sizes))
+                       method=method, document_sizes=_texts.address(packed.sizes))
     error = _abi.new(_abi.Error)
     status = model._library.gpuserve_rerank(
         model._handle, asked, _texts.address(packed.pointers), len(documents),

@@ -520,22 +520,24 @@ class Model(Handle):
 
     def rank(self, query: str, documents: Sequence[str], top_k: Optional[int] = None,
              return_documents: bool = False, *, prompt: Optional[str] = None,
-             client: int = 0) -> List[Dict[str, Any]]:
+             method: str = "default", client: int = 0) -> List[Dict[str, Any]]:
         """Documents sorted by relevance, as ``CrossEncoder.rank``.
 
         Uses the model's score of the pair if it is a cross-encoder, else the cosine similarity of the
         embeddings, or of a multi-vector model the MaxSim of its token vectors divided by the number of
         the query's vectors. ``prompt`` is the query's prompt, or the instruction of a reranker that is a
-        language model; default the model's own. ``client`` as for :meth:`encode`.
+        language model; default the model's own. ``method`` is one of these that the model has,
+        ``"cross-encoder"``, ``"cosine"`` or ``"max-sim"``. ``client`` as for :meth:`encode`.
         """
         if _texts.is_text(documents):
             raise TypeError("documents is one str, not a list of them")
         scores = np.empty(len(documents), dtype=np.float32)
         caller = number(client, "client", 64)
+        chosen = arguments.named(arguments.RERANK_METHODS, method, "method")
         for i in range(0, len(documents), arguments.CHUNK_TEXTS):
             part = slice(i, i + arguments.CHUNK_TEXTS)
             patiently(self, lambda: self._guarded(
-                lambda: rerank(self, query, documents[part], scores[part], i, caller, prompt)))
+                lambda: rerank(self, query, documents[part], scores[part], i, caller, prompt, chosen)))
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"corpus_id": int(i), "score": float(scores[i]),
                  **({"text": documents[i]} if return_documents else {})} for i in order]

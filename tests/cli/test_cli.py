@@ -601,45 +601,6 @@ class Sparse(Case):
         self.fails(1, "'sum'", "embed", "-m", folder, "--sparse", "x")
 
 
-class Rerank(Case):
-    def test_by_embeddings(self):
-        documents = ["the price of oil", "cats eat mice", "my dog is fed twice a day"]
-        found = lines(self.works("rerank", "-m", model(MINILM), "-d", "cpu", "what do cats eat",
-                                 *documents).out)
-        self.assertEqual([documents[one["index"]] for one in found], [one["text"] for one in found])
-        self.assertEqual([one["index"] for one in found], [1, 2, 0])
-        rows = [one["embedding"] for one in lines(self.works(
-            "embed", "-m", model(MINILM), "-d", "cpu", "what do cats eat", *documents).out)]
-        for one in found:
-            self.assertAlmostEqual(one["score"], cosine(rows[0], rows[1 + one["index"]]), places=5)
-        source = self.write("d.txt", "\n".join(documents))
-        text = self.works("rerank", "-m", model(MINILM), "-d", "cpu", "what do cats eat", "-i",
-                          source, "--top", 2, "--format", "text").out.splitlines()
-        self.assertEqual([line[10:] for line in text], [one["text"] for one in found[:2]])
-
-    def test_by_a_cross_encoder(self):
-        tiny = os.path.join(TINY, "bert-cross-encoder")
-        with open(os.path.join(tiny, "pairs.json"), encoding="utf-8") as file:
-            rows = [row for row in json.load(file) if row["text"] == "w1 w2 w3" and row["pair"]]
-        documents = [row["pair"] for row in rows]
-        best = sorted(range(len(rows)), key=lambda i: -rows[i]["logits"][0])
-        for options, of in (((), lambda x: 1 / (1 + math.exp(-x))), (("--raw",), lambda x: x)):
-            found = lines(self.works("rerank", "-m", tiny, "-d", "cpu", *options, "w1 w2 w3",
-                                     *documents).out)
-            self.assertEqual([one["index"] for one in found], best)
-            for one in found:
-                self.assertAlmostEqual(one["score"], of(rows[one["index"]]["logits"][0]), places=5)
-        facts = json.loads(self.works("inspect", tiny, "--json").out)
-        self.assertEqual(facts["rerank"], "cross_encoder")
-
-    def test_wrong_use(self):
-        tiny = os.path.join(TINY, "bert-pairs")
-        self.fails(2, "the query is missing", "rerank", "-m", tiny)
-        self.fails(2, "npy", "rerank", "-m", tiny, "q", "d", "--format", "npy")
-        self.fails(1, "3 labels", "rerank", "-m", tiny, "q", "d")
-        self.fails(1, "no documents", "rerank", "-m", model(MINILM), "q", stdin="")
-
-
 class Facts(Case):
     def test_pytorch_file(self):
         safetensors, pickle = os.path.join(ROOT, "tests/data/models/st-dense"), self.path("pickle")

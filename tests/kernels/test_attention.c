@@ -19,6 +19,7 @@ struct attention_case {
     float softcap;
     int32_t positions;     /* POSITION_* */
     int32_t position_rows; /* an even number */
+    int32_t left_out;      /* last keys of each text that no query reads; one key stays */
 };
 
 static const struct attention_case cases[] = {
@@ -52,6 +53,12 @@ static const struct attention_case cases[] = {
     { { 33, 100 }, 2, 1, 37, true, 4.0f, .positions = POSITION_QUERY, .position_rows = 50 },
     { { 7, 64 }, 2, 3, 16, false, 1.0f, .positions = 3, .position_rows = 2 },
     { { 150 }, 1, 1, 32, true, 1.0f, 0, true, 40, 3.0f, 3, 64 },
+    /* fewer keys than queries, around a panel and a tile of keys */
+    { { 1, 12, 32, 33, 64 }, 5, 2, 32, false, 1.0f, .left_out = 7 },
+    { { 40, 3, 100 }, 3, 2, 64, true, 1.0f, .left_out = 33 },
+    { { 33, 90 }, 2, 4, 16, false, 8.0f, .groups = 2, .window = 64, .left_out = 31 },
+    { { 50, 20 }, 2, 2, 48, false, 1.0f, .causal = true, .softcap = 9.0f, .left_out = 5 },
+    { { 33, 100 }, 2, 1, 37, false, 1.0f, .positions = 3, .position_rows = 50, .left_out = 30 },
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
@@ -109,10 +116,18 @@ static void free_inputs(struct inputs *in)
     free(in->index);
 }
 
+/* The keys of each text that queries read. */
+static void count_keys(const struct attention_case *c, int32_t counts[8])
+{
+    for (int32_t i = 0; i < c->n_sequences; i++)
+        counts[i] = c->lengths[i] > c->left_out ? c->lengths[i] - c->left_out : 1;
+}
+
 static float *run(const struct target *t, uint32_t dtype, const struct attention_case *c,
                   const struct inputs *in)
 {
-    const struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
+    struct gpuserve_batch batch = make_batch(c->lengths, c->n_sequences);
+    int32_t counts[8];
     float *out = make_poison((size_t)batch.n_tokens * in->width);
     struct gpuserve_stream *stream = open_attention_stream(
         t, dtype, batch.n_tokens, batch.max_seqlen, c->n_heads, c->head_size, c->position_rows);
@@ -135,6 +150,8 @@ static float *run(const struct target *t, uint32_t dtype, const struct attention
         .position_rows = c->position_rows,
     };
 
+    count_keys(c, counts);
+    batch.key_counts = c->left_out > 0 ? counts : NULL;
     cr_assert_eq(t->backend->attention(stream, &op), GPUSERVE_OK);
     t->backend->stream_destroy(&stream);
     return out;

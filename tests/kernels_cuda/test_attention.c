@@ -22,6 +22,7 @@ struct attention_case {
     int32_t window;
     float softcap;
     bool position_key, position_query; /* disentangled */
+    int32_t left_out; /* last keys of each text that no query reads; one key stays */
 };
 
 static const struct attention_case cases[] = {
@@ -76,6 +77,19 @@ static const struct attention_case cases[] = {
       .window = 80,
       .softcap = 4.0f },
     { { 2, { 130, 15 } }, 3, 256, false, 4.0f, .n_kv_heads = 1, .window = 40 },
+    /* fewer keys than queries, in each kernel */
+    { { 4, { 5, 70, 1, 130 } }, 2, 64, true, 1.0f, .left_out = 20 },
+    { { 3, { 40, 66, 2 } }, 2, 20, true, 8.0f, .left_out = 3 },
+    { { 2, { 64, 90 } }, 2, 64, false, 1.0f, .n_kv_heads = 1, .window = 70, .left_out = 32 },
+    { { 2, { 20, 33 } },
+      2,
+      64,
+      false,
+      1.0f,
+      .position_key = true,
+      .position_query = true,
+      .left_out = 9 },
+    { { 2, { 70, 15 } }, 2, 256, false, 4.0f, .causal = true, .left_out = 11 },
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
@@ -158,6 +172,19 @@ static struct gpuserve_op_attention op_of(const struct attention_case *c, const 
     return op;
 }
 
+/* The keys of each text that queries read; NULL: all. */
+static const int32_t *count_keys(const struct attention_case *c)
+{
+    static int32_t counts[8];
+
+    for (int32_t i = 0; i < c->lengths.n; i++) {
+        const int32_t n = c->lengths.of[i];
+
+        counts[i] = n > c->left_out ? n - c->left_out : n > 0;
+    }
+    return c->left_out > 0 ? counts : NULL;
+}
+
 /* The device's rows as floats. The stream's `n_heads` determines the tile height. */
 static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, int32_t stream_heads,
                               struct buffer *qkv, const struct tables *tables)
@@ -167,10 +194,13 @@ static struct buffer run_cuda(const struct attention_case *c, uint32_t dtype, in
     struct gpuserve_host_batch host = make_host_batch(&c->lengths, 9, 1);
     struct gpuserve_stream *stream =
         cuda_stream(dtype, host.n_tokens + 40, c->lengths.n + 3, stream_heads, 0);
-    struct gpuserve_batch batch = begin(stream, &host);
-    struct buffer out = make_output(dtype, (size_t)batch.n_rows * width);
+    struct gpuserve_batch batch;
+    struct buffer out;
     struct gpuserve_op_attention op = op_of(c, tables, true);
 
+    host.key_counts = count_keys(c);
+    batch = begin(stream, &host);
+    out = make_output(dtype, (size_t)batch.n_rows * width);
     op.batch = &batch;
     op.qkv = qkv->device;
     op.out = out.device;
@@ -188,11 +218,12 @@ static float *run_ref(const struct attention_case *c, const struct buffer *qkv,
                       const struct tables *tables)
 {
     struct gpuserve_host_batch host = make_host_batch(&c->lengths, 9, 1);
-    const struct gpuserve_batch batch = oracle_batch(&host);
+    struct gpuserve_batch batch = oracle_batch(&host);
     const size_t width = (size_t)c->n_heads * (size_t)c->head_size;
     float *want = malloc((size_t)host.n_tokens * width * sizeof(float));
     struct gpuserve_op_attention op = op_of(c, tables, false);
 
+    batch.key_counts = count_keys(c);
     op.batch = &batch;
     op.qkv = qkv->host;
     op.out = want;

@@ -104,6 +104,30 @@ class Multi(unittest.TestCase):
             with self.assertRaisesRegex(InvalidError, "query has 1 dimensions"):
                 model.max_sim(vectors[0][0], [])
 
+    def test_roles_of_late_interaction(self):
+        folder = os.path.join(DATA, "models", "st-multi-vector")
+        with open(os.path.join(folder, "expected.json"), encoding="utf-8") as file:
+            want = json.load(file)
+        with Model(folder, device="cpu") as model:
+            for role, encode in (("query", model.encode_query), ("document", model.encode_document)):
+                rows = want[role]
+                made = encode(want["texts"][:len(rows)], output_value="token_embeddings")
+                several = model.encode_multi(want["texts"][:len(rows)], ["colbert"], prompt_name=role)["colbert"]
+                for one, other, row in zip(made, several, rows):
+                    self.assertEqual(one.shape, np.shape(row))
+                    np.testing.assert_allclose(one, row, atol=1e-5)
+                    np.testing.assert_allclose(other, row, atol=1e-5)
+            for query, scores, vectors in zip(want["texts"], want["maxsim"], want["query"]):
+                for method in ("default", "max-sim"):
+                    ranked = model.rank(query, want["texts"], method=method)
+                    self.assertEqual([one["corpus_id"] for one in ranked], np.argsort(-np.array(scores), kind="stable").tolist())
+                    np.testing.assert_allclose([one["score"] * len(vectors) for one in ranked], sorted(scores, reverse=True),
+                                               atol=1e-5 * len(vectors))
+            with self.assertRaisesRegex(UnsupportedError, "cosine"):
+                model.rank("w1", ["w2"], method="cosine")
+            with self.assertRaisesRegex(InvalidError, 'method "bm25" is unknown'):
+                model.rank("w1", ["w2"], method="bm25")
+
     def test_one_head_alone(self):
         os.remove(os.path.join(self.folder, "colbert_linear.pt"))
         with Model(self.folder) as model:

@@ -320,6 +320,7 @@ gpuserve_status gsv_model_dir_open(struct gsv_dir **dir, const char *path, gpuse
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error)
 {
+    static const struct gsv_late_facts no_late;
     struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
 
     (void)dir;
@@ -340,6 +341,7 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         .type_vocab_size = 2,
         .max_tokens = FAKE_MAX_TOKENS,
         .dim = FAKE_DIM,
+        .late = &no_late,
         .poolings = { GPUSERVE_POOL_MEAN },
         .n_poolings = 1,
         .prompts = prompts,

@@ -41,7 +41,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 9u
+#define GPUSERVE_BACKEND_ABI 10u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -113,6 +113,9 @@ struct gpuserve_host_batch {
     const int32_t *type_ids;   /**< [n_tokens] */
     const int32_t *positions;  /**< [n_tokens] row of the position table */
     const int32_t *cu_seqlens; /**< [n_sequences + 1] from 0 to n_tokens, ascending */
+    const int32_t *key_counts; /**< [n_sequences] or NULL: attention reads the keys and values of the
+                                    first key_counts[i] tokens of sequence i only, 1 to its length.
+                                    NULL: of all tokens */
 };
 
 /** The same batch in device memory, valid from batch_begin to batch_end. */
@@ -128,6 +131,7 @@ struct gpuserve_batch {
     const int32_t *type_ids;
     const int32_t *positions;
     const int32_t *cu_seqlens;
+    const int32_t *key_counts; /**< [n_sequences] in device memory, or NULL: whole sequences */
 };
 
 enum gpuserve_activation {
@@ -269,7 +273,8 @@ struct gpuserve_op_add_scaled {
     int32_t      reserved;
 };
 
-/** Per sequence and query head, over the keys of that sequence only: softmax(s) V, where
+/** Per sequence and query head, over the keys of that sequence only, of which batch->key_counts may
+ *  leave out the last ones: softmax(s) V, where
  *
  *    s(q, k) = scale * (Q[q] K[k] + Q[q] position_key[i] + K[k] position_query[i]) + relative_bias
  *    s = softcap * tanh(s / softcap)       if softcap is not 0

@@ -15,6 +15,7 @@ struct gsv_head_layout {
     size_t q, k, v, out; /* first row of this head */
     size_t ld, out_ld;   /* row strides */
     int32_t length;
+    int32_t n_keys;        /* the first ones of the sequence; at most length */
     int32_t before, after; /* a query attends to the keys query - before .. query + after */
 };
 
@@ -34,6 +35,7 @@ GSV_INLINE struct gsv_head_layout gsv_head_layout(const struct gpuserve_op_atten
     l.v = l.k + kv * size;
     l.out = row * l.out_ld + (size_t)head * size;
     l.length = length;
+    l.n_keys = op->batch->key_counts ? op->batch->key_counts[sequence] : length;
     l.before = op->window > 0 && op->window < length ? op->window : length;
     l.after = op->causal ? 0 : l.before;
     return l;
@@ -47,10 +49,10 @@ struct gsv_key_range {
 GSV_INLINE struct gsv_key_range gsv_keys_of(const struct gsv_head_layout *l, int32_t query,
                                             int32_t queries)
 {
-    const int32_t first = query - l->before, left = l->length - query - queries;
+    const int32_t first = query - l->before, left = l->n_keys - query - queries;
 
     return (struct gsv_key_range){ first > 0 ? first : 0,
-                                   left < l->after ? l->length : query + queries + l->after };
+                                   left < l->after ? l->n_keys : query + queries + l->after };
 }
 
 /* A table over the distances 1 - length to length - 1: the column of a distance, and how many of

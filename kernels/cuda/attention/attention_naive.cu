@@ -25,6 +25,7 @@ struct naive_args {
     const void *qkv;
     void *out;
     const int32_t *cu_seqlens;
+    const int32_t *key_counts;
     const float *relative_bias;    /* or NULL */
     const void *position_key;      /* or NULL */
     const void *position_query;    /* or NULL */
@@ -63,8 +64,8 @@ __device__ struct gsv_key_bounds keys_of(const struct naive_args &args, int row)
 {
     const int sequence = find_sequence(args.cu_seqlens, args.n_sequences, row);
     const int first = sequence < args.n_sequences ? args.cu_seqlens[sequence] : row;
-    const int end = sequence < args.n_sequences ? args.cu_seqlens[sequence + 1] : row;
-    struct gsv_key_bounds keys(args.causal, args.window, row - first, row - first, end - first);
+    const int n_keys = sequence < args.n_sequences ? args.key_counts[sequence] : 0;
+    struct gsv_key_bounds keys(args.causal, args.window, row - first, row - first, n_keys);
 
     keys.begin += first;
     keys.end += first;
@@ -177,6 +178,7 @@ cudaError_t gsv_cuda_attention_naive(const struct gpuserve_op_attention *op,
     const struct naive_args args = { op->qkv,
                                      op->out,
                                      op->batch->cu_seqlens,
+                                     op->batch->key_counts,
                                      op->relative_bias,
                                      op->position_key,
                                      op->position_query,

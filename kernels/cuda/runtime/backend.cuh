@@ -52,7 +52,7 @@ cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t st
  * items with n_keys = 0, whose output is set to zero. */
 struct gsv_attention_tile {
     int32_t first_key; /* row of the sequence's first token */
-    int32_t n_keys;    /* the sequence's length */
+    int32_t n_keys;    /* of the sequence: its length, or its key_counts */
     int32_t first_row; /* first query row of the item */
     int32_t n_rows;    /* at most the tile's height; 0: no work */
 };

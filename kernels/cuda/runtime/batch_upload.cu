@@ -3,7 +3,8 @@
  *
  * A batch is uploaded in one copy of int32 words:
  *
- *     ids[n_rows] type_ids[n_rows] positions[n_rows] cu_seqlens[n_sequences + 1] tiles[n_tiles][4]
+ *     ids[n_rows] type_ids[n_rows] positions[n_rows] cu_seqlens[n_sequences + 1]
+ *     key_counts[n_sequences] tiles[n_tiles][4]
  *
  * Each part is 16-byte aligned, so the addresses depend on the shape alone and stay valid for a
  * captured graph. Shapes are rounded up (rows by an eighth at most) to limit their number: padding
@@ -85,8 +86,11 @@ struct gsv_upload gsv_upload_of(const struct gsv_shape *shape)
     parts.type_ids = row_bytes;
     parts.positions = 2 * row_bytes;
     parts.cu_seqlens = 3 * row_bytes;
-    parts.tiles = parts.cu_seqlens +
-                  gsv_round_up(sizeof(int32_t) * (static_cast<size_t>(shape->n_sequences) + 1), 16);
+    parts.key_counts =
+        parts.cu_seqlens +
+        gsv_round_up(sizeof(int32_t) * (static_cast<size_t>(shape->n_sequences) + 1), 16);
+    parts.tiles = parts.key_counts +
+                  gsv_round_up(sizeof(int32_t) * static_cast<size_t>(shape->n_sequences), 16);
     parts.size = parts.tiles + sizeof(struct gsv_attention_tile) * shape->n_tiles;
     return parts;
 }
@@ -120,6 +124,12 @@ static struct gsv_attention_tile *put_chunks(struct gsv_attention_tile *tile, in
     return tile;
 }
 
+/* Tokens of sequence i whose keys attention reads. */
+static int32_t key_count(const struct gpuserve_host_batch *host, int32_t i)
+{
+    return host->key_counts ? host->key_counts[i] : host->cu_seqlens[i + 1] - host->cu_seqlens[i];
+}
+
 static void put_tiles(char *to, const struct gpuserve_host_batch *host,
                       const struct gsv_shape *shape)
 {
@@ -130,7 +140,7 @@ static void put_tiles(char *to, const struct gpuserve_host_batch *host,
         const int32_t first = host->cu_seqlens[i];
         const int32_t end = host->cu_seqlens[i + 1];
 
-        tile = put_chunks(tile, first, end, end - first, shape->tile_height);
+        tile = put_chunks(tile, first, end, key_count(host, i), shape->tile_height);
     }
     tile = put_chunks(tile, host->n_tokens, shape->n_rows, 0, shape->tile_height);
     memset(tile, 0, sizeof(*tile) * (shape->n_tiles - (tile - tiles)));
@@ -140,6 +150,7 @@ void gsv_pack(char *to, const struct gpuserve_host_batch *host, const struct gsv
               const struct gsv_upload *parts)
 {
     int32_t *const cu_seqlens = reinterpret_cast<int32_t *>(to + parts->cu_seqlens);
+    int32_t *const key_counts = reinterpret_cast<int32_t *>(to + parts->key_counts);
 
     put_rows(to + parts->ids, host->ids, host->n_tokens, shape->n_rows);
     put_rows(to + parts->type_ids, host->type_ids, host->n_tokens, shape->n_rows);
@@ -147,5 +158,7 @@ void gsv_pack(char *to, const struct gpuserve_host_batch *host, const struct gsv
     memcpy(cu_seqlens, host->cu_seqlens, sizeof(*cu_seqlens) * (host->n_sequences + 1));
     for (int32_t i = host->n_sequences + 1; i <= shape->n_sequences; i++)
         cu_seqlens[i] = host->n_tokens;
+    for (int32_t i = 0; i < shape->n_sequences; i++)
+        key_counts[i] = i < host->n_sequences ? key_count(host, i) : 0;
     put_tiles(to + parts->tiles, host, shape);
 }

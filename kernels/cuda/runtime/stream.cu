@@ -288,6 +288,7 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
     batch->type_ids = reinterpret_cast<const int32_t *>(at + parts.type_ids);
     batch->positions = reinterpret_cast<const int32_t *>(at + parts.positions);
     batch->cu_seqlens = reinterpret_cast<const int32_t *>(at + parts.cu_seqlens);
+    batch->key_counts = reinterpret_cast<const int32_t *>(at + parts.key_counts);
     stream->tiles.tiles = reinterpret_cast<const struct gsv_attention_tile *>(at + parts.tiles);
     stream->tiles.n_tiles = shape.n_tiles;
     stream->tiles.height = shape.tile_height;

@@ -36,6 +36,7 @@ struct gsv_upload {
     size_t type_ids;
     size_t positions;
     size_t cu_seqlens;
+    size_t key_counts;
     size_t tiles;
     size_t size;
 };

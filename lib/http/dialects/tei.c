@@ -10,6 +10,7 @@
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/inputs.h"
 #include "lib/http/inference/request_options.h"
+#include "lib/http/inference/tasks.h"
 #include "lib/http/models/model_registry.h"
 #include "lib/http/protocol/request.h"
 #include "lib/http/protocol/route.h"
@@ -82,13 +83,18 @@ static void embed_all(struct gsv_exchange *exchange)
     const json_t *body = exchange->json;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
+    uint32_t role;
 
     if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
         !gsv_option_prompt(exchange, body, &job) ||
         !gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) ||
-        !gsv_inputs_prompt(exchange, &inputs, job.prompt_name) ||
-        !gsv_inputs_tokenize(exchange, &inputs, 0, job.truncation))
+        !gsv_inputs_prompt(exchange, &inputs, job.prompt_name))
         return;
+    role = gsv_late_role(&job, &inputs);
+    if (!gsv_inputs_tokenize(exchange, &inputs,
+                             job.prompt_name ? gsv_late_limit(exchange, role) : 0, job.truncation))
+        return;
+    job.role = role;
     job.prompt_name = NULL;
     job.task = GPUSERVE_TASK_TOKEN_VECTORS;
     gsv_call_start(exchange, &job, &inputs, write_token_vectors);

@@ -2,7 +2,8 @@
  * vllm.c - vLLM's /classify, /score and /pooling, and llama.cpp's /embedding.
  *
  *   classify   {"input": text or list}       -> data [{label, probs, num_classes}]
- *   score      {"text_1", "text_2"}          -> data [{score}]: a cross-encoder's, else cosines
+ *   score      {"text_1", "text_2"}          -> data [{score}]: a cross-encoder's, cosines, or
+ *                                               MaxSim of a multi-vector model
  *   pooling    {"input": text or list}       -> data [{data: vector}]
  *   embedding  {"content": text or list}     -> [{index, embedding: [vector]}]; also as `input`
  *
@@ -104,6 +105,10 @@ struct score_sides {
     const json_t *first, *second;
     const char *names[2];
     size_t n_first, n;
+    uint32_t truncation;
+    /* The vectors of the first side, and where those of its texts begin: late interaction. */
+    float **queries;   /* [n_first] */
+    size_t *n_vectors; /* [n_first] */
 };
 
 static size_t side_count(const json_t *side)
@@ -226,8 +231,56 @@ static void score_cosines(struct gsv_exchange *exchange, const struct score_side
     gsv_call_start(exchange, job, &inputs, write_cosines);
 }
 
+static void write_max_sims(struct gsv_exchange *exchange)
+{
+    const struct score_sides *sides = exchange->state;
+
+    begin_list(exchange);
+    for (size_t i = 0; i < sides->n; i++) {
+        const size_t query = sides->n_first == 1 ? 0 : i;
+        size_t n;
+        const float *document = gsv_late_vectors(exchange, i, &n);
+
+        write_score(exchange, i,
+                    gpuserve_max_sim(sides->queries[query], sides->n_vectors[query], document, n,
+                                     exchange->work.columns));
+    }
+    end_list(exchange);
+}
+
+static bool start_side(struct gsv_exchange *exchange, const json_t *side, size_t n, uint32_t role,
+                       gsv_handler done)
+{
+    const struct score_sides *sides = exchange->state;
+    struct gsv_inputs inputs;
+
+    if (!gsv_inputs_make(exchange, n, false, &inputs))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        set_text(&inputs, i, side_text(side, i));
+    return gsv_late_vectors_start(exchange, &inputs, role, sides->truncation, done);
+}
+
+static void on_queries(struct gsv_exchange *exchange)
+{
+    const struct score_sides *sides = exchange->state;
+
+    for (size_t i = 0; i < sides->n_first; i++)
+        sides->queries[i] = gsv_late_vectors(exchange, i, &sides->n_vectors[i]);
+    start_side(exchange, sides->second, sides->n, GPUSERVE_ROLE_DOCUMENT, write_max_sims);
+}
+
+static void score_max_sims(struct gsv_exchange *exchange, struct score_sides *sides)
+{
+    sides->queries = gsv_keep(exchange, sides->n_first, sizeof(*sides->queries));
+    sides->n_vectors = gsv_keep(exchange, sides->n_first, sizeof(*sides->n_vectors));
+    if (sides->queries && sides->n_vectors)
+        start_side(exchange, sides->first, sides->n_first, GPUSERVE_ROLE_QUERY, on_queries);
+}
+
 static void score(struct gsv_exchange *exchange)
 {
+    gpuserve_rerank_method method;
     struct score_sides *sides = gsv_keep(exchange, 1, sizeof(*sides));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     int64_t limit = 0;
@@ -237,8 +290,12 @@ static void score(struct gsv_exchange *exchange)
         !gsv_member_count(exchange, exchange->json, "truncate_prompt_tokens", -1, -1, &limit) ||
         !gsv_option_truncation_or(exchange, exchange->json, limit != 0, &job))
         return;
-    if (gpuserve_model_rerank_method(exchange->served->model) == GPUSERVE_RERANK_CROSS_ENCODER)
+    sides->truncation = job.truncation;
+    method = gpuserve_model_rerank_method(exchange->served->model);
+    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
         score_pairs(exchange, sides, &job);
+    else if (method == GPUSERVE_RERANK_MAX_SIM)
+        score_max_sims(exchange, sides);
     else
         score_cosines(exchange, sides, &job);
 }

@@ -10,6 +10,7 @@
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
+#include "lib/http/protocol/request.h"
 
 #include <string.h>
 
@@ -143,17 +144,6 @@ static bool is_max_sim(const struct gsv_rerank *rerank)
     return rerank->method == GPUSERVE_RERANK_MAX_SIM;
 }
 
-/* Token vectors of text i that take part in late interaction. */
-static float *token_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n)
-{
-    const size_t *offsets = exchange->work.job.token_offsets;
-    const size_t skipped = exchange->rerank->first_vector;
-
-    *n = offsets[i + 1] - offsets[i];
-    *n = *n > skipped ? *n - skipped : 0;
-    return exchange->work.job.output + (offsets[i] + skipped) * exchange->work.columns;
-}
-
 /* The cosine of document i, or its MaxSim divided by the query's tokens; raw: the sum. */
 static float score_of(const struct gsv_exchange *exchange, size_t i)
 {
@@ -165,7 +155,7 @@ static float score_of(const struct gsv_exchange *exchange, size_t i)
 
     if (!is_max_sim(rerank))
         return gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i), dim);
-    vectors = token_vectors(exchange, i, &n);
+    vectors = gsv_late_vectors(exchange, i, &n);
     score = gpuserve_max_sim(rerank->query_vector, rerank->n_query, vectors, n, dim);
     return rerank->raw || rerank->n_query == 0 ? score : score / (float)rerank->n_query;
 }
@@ -182,30 +172,21 @@ static void on_documents(struct gsv_exchange *exchange)
     finish(exchange, rerank);
 }
 
-/* Starts to embed texts. Token vectors need the number of tokens, so these texts are tokenized
- * here. */
+/* Starts to embed texts of a gpuserve_role. */
 static bool start_vectors(struct gsv_exchange *exchange, const struct gsv_inputs *texts,
-                          const char *const *prompts, gsv_handler done)
+                          uint32_t role, gsv_handler done)
 {
     const struct gsv_rerank *rerank = exchange->rerank;
     gpuserve_job job = GPUSERVE_JOB_INIT;
-    struct gsv_inputs inputs;
 
+    if (is_max_sim(rerank))
+        return gsv_late_vectors_start(exchange, texts, role, rerank->truncation, done);
+    job.task = GPUSERVE_TASK_EMBED;
     job.truncation = rerank->truncation;
-    if (!is_max_sim(rerank)) {
-        job.task = GPUSERVE_TASK_EMBED;
-        job.normalize = GPUSERVE_NORMALIZE_YES;
-        job.prompt_name = gsv_prompt_named(exchange, prompts);
-        return gsv_call_start(exchange, &job, texts, done);
-    }
-    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
-    if (!gsv_inputs_make(exchange, texts->n, false, &inputs))
-        return false;
-    for (size_t i = 0; i < texts->n; i++)
-        gsv_inputs_set(&inputs, i, texts->texts[i], texts->sizes[i]);
-    return gsv_inputs_prompt(exchange, &inputs, gsv_prompt_named(exchange, prompts)) &&
-           gsv_inputs_tokenize(exchange, &inputs, 0, job.truncation) &&
-           gsv_call_start(exchange, &job, &inputs, done);
+    job.normalize = GPUSERVE_NORMALIZE_YES;
+    job.prompt_name = gsv_prompt_named(
+        exchange, role == GPUSERVE_ROLE_QUERY ? gsv_query_prompts : gsv_document_prompts);
+    return gsv_call_start(exchange, &job, texts, done);
 }
 
 static void on_query(struct gsv_exchange *exchange)
@@ -214,8 +195,8 @@ static void on_query(struct gsv_exchange *exchange)
 
     rerank->query_vector = exchange->work.job.output; /* lives as long as the exchange */
     if (is_max_sim(rerank))
-        rerank->query_vector = token_vectors(exchange, 0, &rerank->n_query);
-    start_vectors(exchange, &rerank->documents, gsv_document_prompts, on_documents);
+        rerank->query_vector = gsv_late_vectors(exchange, 0, &rerank->n_query);
+    start_vectors(exchange, &rerank->documents, GPUSERVE_ROLE_DOCUMENT, on_documents);
 }
 
 static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank)
@@ -225,23 +206,52 @@ static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank
     if (!gsv_inputs_make(exchange, 1, false, &query))
         return false;
     gsv_inputs_set(&query, 0, rerank->query, rerank->query_size);
-    return start_vectors(exchange, &query, gsv_query_prompts, on_query);
+    return start_vectors(exchange, &query, GPUSERVE_ROLE_QUERY, on_query);
+}
+
+/* Whether the model has the vectors or the classifier of a method. */
+static bool has_method(const struct gsv_served *served, gpuserve_rerank_method method)
+{
+    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
+        return gpuserve_model_rerank_method(served->model) == method;
+    return method == GPUSERVE_RERANK_COSINE
+               ? served->dim > 0
+               : json_is_true(json_object_get(served->facts, "late_interaction"));
+}
+
+/* The field `method`, else the model's own. */
+static bool choose_method(struct gsv_exchange *exchange, gpuserve_rerank_method *method)
+{
+    static const char *const names[] = { "cross-encoder", "cosine", "max-sim", NULL };
+    static const gpuserve_rerank_method methods[] = { GPUSERVE_RERANK_CROSS_ENCODER,
+                                                      GPUSERVE_RERANK_COSINE,
+                                                      GPUSERVE_RERANK_MAX_SIM };
+    const struct gsv_served *served = exchange->served;
+    uint32_t chosen = UINT32_MAX;
+
+    if (!gsv_member_choice(exchange, exchange->json, "method", names, &chosen))
+        return false;
+    *method = chosen == UINT32_MAX ? gpuserve_model_rerank_method(served->model) : methods[chosen];
+    if (*method == GPUSERVE_RERANK_DEFAULT)
+        return gsv_refuse(
+            exchange, GSV_P_UNSUPPORTED, "model",
+            "model \"%s\" does not support reranking: it has %zu labels and no embedding",
+            served->name, served->n_labels);
+    return chosen == UINT32_MAX || has_method(served, *method) ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "method",
+                      "`method` is \"%s\", which model \"%s\" does not support", names[chosen],
+                      served->name);
 }
 
 bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, gsv_handler done)
 {
-    const gpuserve_rerank_method method = gpuserve_model_rerank_method(exchange->served->model);
+    gpuserve_rerank_method method;
 
-    if (method == GPUSERVE_RERANK_DEFAULT)
-        return gsv_refuse(
-            exchange, GSV_P_UNSUPPORTED, "model",
-            "model \"%s\" does not support reranking: it has %zu labels and no embedding",
-            exchange->served->name, exchange->served->n_labels);
+    if (!choose_method(exchange, &method))
+        return false;
     exchange->rerank = rerank;
     rerank->finish = done;
     rerank->method = method;
-    rerank->first_vector =
-        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
     rerank->ranked = gsv_keep(exchange, rerank->documents.n, sizeof(*rerank->ranked));
     if (!rerank->ranked)
         return false;

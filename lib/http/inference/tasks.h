@@ -82,7 +82,7 @@ bool gsv_refuse_swapped(struct gsv_exchange *exchange);
  *
  * A cross-encoder scores pairs in one job. An embedder gives cosines, and a multi-vector model
  * MaxSim, in two jobs, the query's first, because query and documents may have different prompts.
- * Same rules as gpuserve_rerank().
+ * Same rules as gpuserve_rerank(). The field `method` of a request chooses one that the model has.
  */
 
 struct gsv_rerank {
@@ -96,7 +96,6 @@ struct gsv_rerank {
     gpuserve_rerank_method method;
     float *query_vector; /* or the token vectors of the query */
     size_t n_query;      /* of them */
-    size_t first_vector; /* of a text's token vectors in late interaction */
     gsv_handler finish;
 };
 
@@ -118,5 +117,26 @@ const char *gsv_ranking_method(const struct gsv_rerank *rerank);
 /* The first of these names (NULL-terminated) that is a prompt of the model, or NULL. */
 const char *gsv_prompt_named(const struct gsv_exchange *exchange, const char *const *names);
 extern const char *const gsv_query_prompts[], *const gsv_document_prompts[];
+
+/*
+ * Token vectors of queries and documents for late interaction, in a job of an exchange. The prompt,
+ * the length and the expansion are those of the role.
+ */
+
+/* Tokenizes the texts and starts the job; `role` is a gpuserve_role, not DEFAULT. */
+bool gsv_late_vectors_start(struct gsv_exchange *exchange, const struct gsv_inputs *texts,
+                            uint32_t role, uint32_t truncation, gsv_handler done);
+
+/* The vectors of text i of the finished job, which live as long as the exchange. */
+float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n);
+
+/* Rows that a query may have beside those of its own tokens. */
+size_t gsv_late_expansion(const struct gsv_exchange *exchange, const gpuserve_job *job);
+
+/* The role of texts with the prompt of `job`; of lists of ids: none. */
+uint32_t gsv_late_role(const gpuserve_job *job, const struct gsv_inputs *inputs);
+
+/* Most tokens of a text of this role. */
+size_t gsv_late_limit(const struct gsv_exchange *exchange, uint32_t role);
 
 #endif

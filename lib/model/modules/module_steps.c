@@ -6,7 +6,7 @@
  *   LayerNorm        of pooled vectors
  *   Normalize        of pooled vectors, or of token vectors at the end (ColBERT)
  *   Dropout          no effect outside training
- *   MultiVectorMask  which vectors a score counts; all token vectors are returned
+ *   MultiVectorMask  which tokens have a vector: late_interaction.c
  */
 #include "lib/model/modules/modules.h"
 
@@ -252,7 +252,7 @@ gpuserve_status gsv_step_add(const struct gsv_module_reader *r, const char *name
         return add_normalize(r, folder, route);
     if (*known && strcmp(name, "MultiVectorMask") == 0 && !is_pooled(modules)) {
         modules->by_token = true;
-        return GPUSERVE_OK;
+        return gsv_late_mask_add(r, folder);
     }
     *known = false;
     return GPUSERVE_OK;

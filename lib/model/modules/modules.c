@@ -5,7 +5,7 @@
  *                                       modules of output_modules.c, module_steps.c and router.c
  *   sentence_bert_config.json           max_seq_length, which overrides tokenizer.json's limit;
  *                                       do_lower_case
- *   config_sentence_transformers.json   prompts.c
+ *   config_sentence_transformers.json   prompts.c, late_interaction.c
  *
  * A module is identified by the last word of its Python class, since the path changed between
  * releases ("sentence_transformers.models.Pooling", later
@@ -307,6 +307,8 @@ static gpuserve_status read_files(struct gsv_modules *modules, const struct gsv_
         st = read_limit(modules, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_prompts_read(modules, dir, error);
+    if (st == GPUSERVE_OK && modules->by_token)
+        st = gsv_late_read(modules, dir, error);
     return st == GPUSERVE_OK ? gsv_route_prompts_add(modules, dir, error) : st;
 }
 
@@ -336,5 +338,6 @@ void gsv_modules_reset(struct gsv_modules *modules)
         free(modules->prompts[i].text);
     }
     free(modules->prompts);
+    gsv_late_reset(&modules->late);
     memset(modules, 0, sizeof(*modules));
 }

@@ -52,6 +52,7 @@ struct gsv_modules {
     bool log_twice;        /* the sparse activation is log(1 + log(1 + relu)) */
     bool by_token;         /* no Pooling: the output is the token vectors (ColBERT) */
     bool normalizes_tokens;
+    struct gsv_late_facts late;
     bool normalize;      /* the last step of the pooled vectors; not in `steps` */
     int32_t max_tokens;  /* 0: not specified */
     bool do_lower_case;  /* from sentence_bert_config.json: lowercase before tokenization */
@@ -96,9 +97,21 @@ gpuserve_status gsv_lstm_add(const struct gsv_module_reader *r, const char *fold
 /* prompts.c: read config_sentence_transformers.json, if the directory has it. */
 gpuserve_status gsv_prompts_read(struct gsv_modules *modules, const struct gsv_dir *dir,
                                  gpuserve_error *error);
+/* Add a prompt, unless there is one of this name. */
+gpuserve_status gsv_prompt_add(struct gsv_modules *modules, const struct gsv_dir *dir,
+                               const char *name, const char *text, gpuserve_error *error);
 /* Add a prompt for each route: a text names its route as it names a prompt. */
 gpuserve_status gsv_route_prompts_add(struct gsv_modules *modules, const struct gsv_dir *dir,
                                       gpuserve_error *error);
+
+/* late_interaction.c: add the MultiVectorMask of a folder; read the settings of the files beside a
+ * model with modules.json, or of a checkpoint of Stanford. */
+gpuserve_status gsv_late_mask_add(const struct gsv_module_reader *r, const char *folder);
+gpuserve_status gsv_late_read(struct gsv_modules *modules, const struct gsv_dir *dir,
+                              gpuserve_error *error);
+gpuserve_status gsv_late_read_stanford(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                       gpuserve_error *error);
+void gsv_late_reset(struct gsv_late_facts *late);
 
 /* router.c: add the steps of all routes. */
 gpuserve_status gsv_router_add(const struct gsv_module_reader *r, const char *folder,

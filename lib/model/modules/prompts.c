@@ -96,14 +96,20 @@ static gpuserve_status add_prefix(struct gsv_modules *modules, const struct gsv_
     return GPUSERVE_OK;
 }
 
+gpuserve_status gsv_prompt_add(struct gsv_modules *modules, const struct gsv_dir *dir,
+                               const char *name, const char *text, gpuserve_error *error)
+{
+    return find_prompt(modules, name) ? GPUSERVE_OK
+                                      : add_prompt(modules, dir, name, text, strlen(text), error);
+}
+
 gpuserve_status gsv_route_prompts_add(struct gsv_modules *modules, const struct gsv_dir *dir,
                                       gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
     for (int32_t i = 0; i < modules->n_routes && st == GPUSERVE_OK; i++)
-        if (!find_prompt(modules, modules->routes[i]))
-            st = add_prompt(modules, dir, modules->routes[i], "", 0, error);
+        st = gsv_prompt_add(modules, dir, modules->routes[i], "", error);
     return st;
 }
 

@@ -163,6 +163,7 @@ static gpuserve_job embedding_job(const struct rerank *r, bool is_query)
     gpuserve_job job = new_job(r);
 
     job.task = is_max_sim(r) ? GPUSERVE_TASK_TOKEN_VECTORS : GPUSERVE_TASK_EMBED;
+    job.role = is_query ? GPUSERVE_ROLE_QUERY : GPUSERVE_ROLE_DOCUMENT;
     if (!is_max_sim(r))
         job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
     set_prompt(r, &job, is_query);

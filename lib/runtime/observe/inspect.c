@@ -131,6 +131,20 @@ static struct gsv_json entity_head_of(const struct gsv_entity_facts *facts)
     return json;
 }
 
+/* How token vectors of queries and documents are made. */
+static struct gsv_json late_of(const struct gsv_plan *plan)
+{
+    const struct gsv_late_facts *late = plan->facts->late;
+    struct gsv_json json = gsv_json_begin();
+
+    gsv_json_add_number(&json, "query_tokens", gsv_role_limit(plan, GSV_ROLE_QUERY));
+    gsv_json_add_number(&json, "document_tokens", gsv_role_limit(plan, GSV_ROLE_DOCUMENT));
+    gsv_json_add_number(&json, "expanded_tokens", late->length);
+    gsv_json_add_bool(&json, "attends_to_expansion", late->length > 0 && late->attends);
+    gsv_json_add_number(&json, "skipped_words", (int64_t)plan->late.n_skipped);
+    return json;
+}
+
 static struct gsv_json describe(const struct gsv_plan *plan)
 {
     const struct gsv_spec_facts *facts = plan->facts;
@@ -152,6 +166,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "token_dim", facts->token_dim);
     gsv_json_add_bool(&json, "late_interaction", facts->is_late);
     gsv_json_add_number(&json, "first_vector", facts->first_vector);
+    if (facts->is_by_token)
+        gsv_json_add_object(&json, "late", late_of(plan));
     gsv_json_add_number(&json, "layers", facts->n_layers);
     gsv_json_add_number(&json, "heads", facts->n_heads);
     gsv_json_add_number(&json, "intermediate_size", facts->intermediate_size);

@@ -178,6 +178,8 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
     if (st == GPUSERVE_OK)
         st = gsv_pair_frame_make(plan, error);
     if (st == GPUSERVE_OK)
+        st = gsv_late_plan_make(plan, error);
+    if (st == GPUSERVE_OK)
         st = gsv_prompt_choose(plan, options, error);
     if (st != GPUSERVE_OK)
         gsv_plan_reset(plan);
@@ -195,6 +197,7 @@ void gsv_plan_reset(struct gsv_plan *plan)
     plan->default_prompt = plan->default_prompt_name = NULL;
     free(plan->frame.ids);
     plan->frame = (struct gsv_pair_frame){ 0 };
+    gsv_late_plan_reset(&plan->late);
     free(plan->replicas);
     plan->replicas = NULL;
 }

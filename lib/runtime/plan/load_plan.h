@@ -26,6 +26,13 @@ struct gsv_pair_frame {
     size_t n_before, n_after;
 };
 
+/* gsv_late_facts as token ids; see below. */
+struct gsv_late_plan {
+    int32_t fill_id;  /* that fills a query up */
+    int32_t *skipped; /* [n_skipped], ascending; owned */
+    size_t n_skipped;
+};
+
 struct gsv_plan {
     struct gsv_dir *dir;
     struct gsv_spec *spec;
@@ -44,6 +51,7 @@ struct gsv_plan {
     int32_t default_adapter;         /* of jobs without a prompt, as in gsv_run */
     char *prompt_text;               /* owned: the default prompt of the options */
     struct gsv_pair_frame frame;     /* of facts->pair_template */
+    struct gsv_late_plan late;       /* of facts->late */
     int32_t n_workers; /* worker threads with one stream each; as many for each replica */
     bool has_wide;     /* one more stream shared by all workers: see batch_formation.c */
     struct gsv_exec_options narrow;
@@ -145,5 +153,31 @@ struct gsv_pair_middle {
 /* The bytes of the middle, which are written to `to` unless that is NULL. */
 size_t gsv_pair_middle_write(const struct gsv_pair_template *template,
                              struct gsv_pair_middle middle, char *to);
+
+/*
+ * Queries and documents of a late interaction model (ColBERT): the roles of texts, and what
+ * gsv_late_facts names, as token ids.
+ *
+ * A query is filled up with expansion tokens, which have vectors as any other token. A token of the
+ * skip list has none: its row is left out of the job's output.
+ */
+
+/* Find the ids of the expansion token and of the skipped words, and make the marks tokens of the
+ * tokenizer. The plan's tokenizer and max_tokens must be set. */
+gpuserve_status gsv_late_plan_make(struct gsv_plan *plan, gpuserve_error *error);
+void gsv_late_plan_reset(struct gsv_late_plan *late);
+
+/* The role of the texts of a job: job.role, else by the name of the prompt. */
+enum gsv_role gsv_role_of(const gpuserve_job *job);
+
+/* Most tokens of a text of this role. */
+int32_t gsv_role_limit(const struct gsv_plan *plan, enum gsv_role role);
+
+/* Whether the token vectors of a job are those of expanded queries, or without skipped words. A job
+ * of ids has both only for the role that it names. */
+bool gsv_job_fills(const struct gsv_plan *plan, const gpuserve_job *job);
+bool gsv_job_skips(const struct gsv_plan *plan, const gpuserve_job *job);
+
+bool gsv_is_skipped(const struct gsv_late_plan *late, int32_t id);
 
 #endif

@@ -18,6 +18,7 @@
 #include "lib/base/error.h"
 #include "lib/base/number.h"
 #include "lib/runtime/model.h"
+#include "lib/runtime/plan/load_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 {
     const struct gsv_batch *batch = &slot->batch;
+    bool is_whole = true;
     int32_t at = 0;
 
     slot->cu_seqlens[0] = 0;
@@ -37,8 +39,14 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 
         memcpy(slot->ids + at, part->chunk->ids + item->offset, (size_t)n * sizeof(int32_t));
         gsv_positions(slot->model->plan.facts, slot->ids + at, (size_t)n, slot->positions + at);
-        for (int32_t j = 0; j < n; j++)
-            slot->type_ids[at + j] = types ? types[item->offset + (size_t)j] : 0;
+        slot->key_counts[i] = n;
+        for (int32_t j = 0; j < n; j++) {
+            const uint8_t type = types ? types[item->offset + (size_t)j] : 0;
+
+            slot->type_ids[at + j] = type & ~GSV_NO_KEY;
+            slot->key_counts[i] -= (type & GSV_NO_KEY) != 0;
+        }
+        is_whole = is_whole && slot->key_counts[i] == n;
         at += n;
         slot->cu_seqlens[i + 1] = at;
     }
@@ -50,7 +58,24 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
         .type_ids = slot->type_ids,
         .positions = slot->positions,
         .cu_seqlens = slot->cu_seqlens,
+        .key_counts = is_whole ? NULL : slot->key_counts,
     };
+}
+
+/* Copy the rows of an item's tokens that are not skipped; returns the end of all its rows. */
+static const float *copy_kept(const struct gsv_late_plan *late, const struct gsv_part *part,
+                              const float *from, size_t columns, float *to)
+{
+    const struct gsv_item *item = &part->request->items[part->item];
+    const int32_t *ids = part->chunk->ids + item->offset;
+
+    for (uint32_t i = 0; i < item->n_tokens; i++, from += columns) {
+        if (gsv_is_skipped(late, ids[i]))
+            continue;
+        memcpy(to, from, columns * sizeof(float));
+        to += columns;
+    }
+    return from;
 }
 
 /* Copy the rows of one output to the blocks of the batch's parts, or make sparse vectors of the
@@ -66,10 +91,15 @@ static void unpack_output(const struct gsv_slot *slot, uint32_t task)
         const struct gsv_outputs *outputs = &part->request->outputs;
         const struct gsv_item *item = &part->request->items[part->item];
         const size_t n_tokens = item->n_tokens;
+        const bool drops = slot->batch.key.drops && gsv_is_by_token(task);
         const size_t n = gathers ? n_tokens : gsv_output_floats(outputs, task, n_tokens);
-        float *to =
-            gsv_block_of(part->request, part->item) + gsv_output_offset(outputs, task, n_tokens);
+        float *to = gsv_block_of(part->request, part->item) +
+                    gsv_output_offset(outputs, task, item->n_rows);
 
+        if (drops) {
+            from = copy_kept(&plan->late, part, from, (size_t)outputs->columns[task], to);
+            continue;
+        }
         if (gathers)
             gsv_gather_words(plan->spec, part->chunk->ids + item->offset, from, n_tokens, to);
         else
@@ -216,9 +246,10 @@ static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error
     slot->type_ids = gsv_alloc_array(tokens, sizeof(int32_t));
     slot->positions = gsv_alloc_array(tokens, sizeof(int32_t));
     slot->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
+    slot->key_counts = gsv_alloc_array(sequences, sizeof(int32_t));
     slot->output = gsv_alloc_mapped(output_bytes);
     if (!slot->batch.parts || !slot->batch.coalesced || !slot->ids || !slot->type_ids ||
-        !slot->positions || !slot->cu_seqlens || !slot->output)
+        !slot->positions || !slot->cu_seqlens || !slot->key_counts || !slot->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
     return GPUSERVE_OK;
 }
@@ -232,6 +263,7 @@ void gsv_slot_reset(struct gsv_slot *slot)
     free(slot->type_ids);
     free(slot->positions);
     free(slot->cu_seqlens);
+    free(slot->key_counts);
     gsv_free_mapped(slot->output);
 }
 

@@ -60,6 +60,8 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
         st = check_enum("priority", job->priority, GPUSERVE_PRIORITY_LOW, error);
     if (st == GPUSERVE_OK)
         st = check_enum("cache", job->cache, GPUSERVE_CACHE_OFF, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("role", job->role, GPUSERVE_ROLE_DOCUMENT, error);
     return st;
 }
 
@@ -77,9 +79,8 @@ static gpuserve_status check_input(const gpuserve_job *job, gpuserve_error *erro
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `pair_sizes` but no `pairs`");
     if (!job->ids && job->id_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the job has `id_offsets` but no `ids`");
-    if (job->prompt_in_ids > 1 || job->reserved != 0)
-        return gsv_fail(error, GPUSERVE_E_INVALID,
-                        "job.prompt_in_ids is %u, neither 0 nor 1, or `reserved` is not zero",
+    if (job->prompt_in_ids > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.prompt_in_ids is %u, neither 0 nor 1",
                         job->prompt_in_ids);
     if (job->prompt_in_ids && job->n_items > 0 && !job->ids)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.prompt_in_ids is 1, but `ids` is NULL");
@@ -221,6 +222,7 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
                                   struct gsv_job_size *size, gpuserve_error *error)
 {
     const uint64_t limit = (uint64_t)model->plan.max_tokens;
+    const uint64_t length = size->fills ? (uint64_t)model->plan.facts->late->length : 0;
     const uint64_t special = gsv_tokenizer_special_count(model->plan.tokenizer, job->pairs != NULL);
     const bool framed = gsv_uses_template(&model->plan, job);
     const size_t prompt_bytes = size->prompt ? strlen(size->prompt) : 0;
@@ -241,6 +243,7 @@ static gpuserve_status size_texts(const struct gsv_model *model, const gpuserve_
         if (st == GPUSERVE_OK && job->pairs)
             st = add_text("pair", i, job->pairs, job->pair_sizes, &bytes, error);
         tokens = (framed ? frame_tokens : special) + bytes / BYTES_A_TOKEN + 1;
+        tokens = tokens < length ? length : tokens;
         size->reservation.bytes += bytes;
         size->reservation.tokens += tokens < limit ? tokens : limit;
     }
@@ -267,6 +270,8 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
                             i, end - begin, limit);
     }
     size->reservation.tokens = job->n_items > 0 ? job->id_offsets[job->n_items] : 0;
+    if (size->fills)
+        size->reservation.tokens += job->n_items * (uint64_t)model->plan.facts->late->length;
     size->reservation.bytes = size->reservation.tokens * sizeof(*job->ids);
     return GPUSERVE_OK;
 }
@@ -292,6 +297,20 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
     size->key = (struct gsv_batch_key){
         .tasks = tasks, .dimensions = run.dimensions, .normalize = run.normalize, .score = run.score
     };
+}
+
+/* An expanded query has other tokens than the text of its other outputs. */
+static gpuserve_status choose_role(const struct gsv_plan *plan, const gpuserve_job *job,
+                                   struct gsv_job_size *size, gpuserve_error *error)
+{
+    size->role = gsv_role_of(job);
+    size->fills = gsv_job_fills(plan, job);
+    size->key.drops = gsv_job_skips(plan, job);
+    if (size->fills && size->outputs.tasks != GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS))
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the token vectors of a query, which the model expands, cannot be combined "
+                        "with other outputs in a job");
+    return GPUSERVE_OK;
 }
 
 /* Compute the queue capacity that the job reserves. */
@@ -332,6 +351,8 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
     if (st == GPUSERVE_OK)
         st = gsv_route_of(&model->plan, job, &size->key.route, error);
+    if (st == GPUSERVE_OK)
+        st = choose_role(&model->plan, job, size, error);
     /* The number of rows by token is known after tokenization. */
     if (st == GPUSERVE_OK)
         st = gsv_outputs_check(&size->outputs, false, job->n_items, error);

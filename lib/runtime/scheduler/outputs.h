@@ -3,7 +3,7 @@
  *
  * All outputs of one item are adjacent in the request's staging memory and in the result cache: the
  * block of the item. It holds the rows of each task in the order of gpuserve_task: one row for a
- * task on texts, n_tokens rows for a task on tokens.
+ * task on texts, n_rows rows for a task on tokens.
  *
  *   slot->output --copy--> block of the item (staging, result cache) --write--> the caller's rows
  */
@@ -48,20 +48,20 @@ void gsv_outputs_size(struct gsv_outputs *outputs, const struct gsv_spec_facts *
 gpuserve_status gsv_outputs_check(const struct gsv_outputs *outputs, bool by_token, size_t n_rows,
                                   gpuserve_error *error);
 
-/* The floats of the blocks of `n_items` items with `n_tokens` tokens in total; SIZE_MAX if they are
- * too many to count. */
-size_t gsv_outputs_floats(const struct gsv_outputs *outputs, size_t n_items, size_t n_tokens);
+/* The floats of the blocks of `n_items` items with `n_rows` rows by token in total; SIZE_MAX if
+ * they are too many to count. */
+size_t gsv_outputs_floats(const struct gsv_outputs *outputs, size_t n_items, size_t n_rows);
 
 /* The floats of a task's rows in a block, and those before them. */
 static inline size_t gsv_output_floats(const struct gsv_outputs *outputs, uint32_t task,
-                                       size_t n_tokens)
+                                       size_t n_rows)
 {
-    return (size_t)outputs->columns[task] * (gsv_is_by_token(task) ? n_tokens : 1);
+    return (size_t)outputs->columns[task] * (gsv_is_by_token(task) ? n_rows : 1);
 }
-size_t gsv_output_offset(const struct gsv_outputs *outputs, uint32_t task, size_t n_tokens);
+size_t gsv_output_offset(const struct gsv_outputs *outputs, uint32_t task, size_t n_rows);
 
 /* Copy the rows of a task from a block to the caller, where they begin at row `row`. */
 void gsv_output_write(const struct gsv_outputs *outputs, uint32_t task, const float *block,
-                      size_t n_tokens, size_t row);
+                      size_t n_rows, size_t row);
 
 #endif

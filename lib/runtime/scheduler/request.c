@@ -76,22 +76,28 @@ static size_t cut_chunks(const gpuserve_request *request, struct gsv_chunk *chun
 }
 
 /* The caller's ids are one chunk, ready for batches. */
-static void adopt_ids(gpuserve_request *request)
+static gpuserve_status adopt_ids(gpuserve_request *request, const struct gsv_model *model,
+                                 gpuserve_error *error)
 {
     const gpuserve_job *job = &request->job;
     struct gsv_chunk *chunk = &request->chunks[0];
 
     chunk->state = GSV_CHUNK_READY;
     chunk->end = chunk->n_left = job->n_items;
+    if (request->fills)
+        return gsv_fill_ids(model, request, chunk, error);
     chunk->ids = (int32_t *)(uintptr_t)job->ids; /* read only: is_owned is false */
     chunk->n_tokens = job->id_offsets[job->n_items];
     for (size_t i = 0; i < job->n_items; i++) {
         request->items[i].offset = job->id_offsets[i];
         request->items[i].n_tokens = (uint32_t)(job->id_offsets[i + 1] - job->id_offsets[i]);
+        gsv_count_rows(&model->plan, request, chunk, &request->items[i]);
     }
+    return GPUSERVE_OK;
 }
 
-static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *error)
+static gpuserve_status make_chunks(gpuserve_request *request, const struct gsv_model *model,
+                                   gpuserve_error *error)
 {
     const gpuserve_job *job = &request->job;
 
@@ -104,7 +110,7 @@ static gpuserve_status make_chunks(gpuserve_request *request, gpuserve_error *er
     if (!job->ids)
         cut_chunks(request, request->chunks);
     else if (request->n_chunks > 0)
-        adopt_ids(request);
+        return adopt_ids(request, model, error);
     return GPUSERVE_OK;
 }
 
@@ -126,7 +132,7 @@ static gpuserve_status make_staging(gpuserve_request *request, gpuserve_error *e
 
     for (size_t i = 0; i < n_items && by_token; i++) {
         request->items[i].row = request->n_token_rows;
-        request->n_token_rows += request->items[i].n_tokens;
+        request->n_token_rows += request->items[i].n_rows;
     }
     st = gsv_outputs_check(outputs, true, request->n_token_rows, error);
     if (st != GPUSERVE_OK)
@@ -149,7 +155,7 @@ static gpuserve_status fill(gpuserve_request *request, struct gsv_model *model, 
         if (!request->prompt)
             return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the prompt");
     }
-    st = make_chunks(request, error);
+    st = make_chunks(request, model, error);
     if (st == GPUSERVE_OK && encode_at_once(request)) {
         for (size_t i = 0; i < request->n_chunks && st == GPUSERVE_OK; i++) {
             st = gsv_encode_chunk(model, request, &request->chunks[i], error);
@@ -194,6 +200,8 @@ static gpuserve_request *request_alloc(struct gsv_model *model, const gpuserve_j
     request->job.n_more = 0;
     request->outputs = size->outputs;
     request->key = size->key;
+    request->role = size->role;
+    request->fills = size->fills;
     describe(request, model);
     request->error = (gpuserve_error)GPUSERVE_ERROR_INIT;
     pthread_mutex_init(&request->lock, NULL);
@@ -341,7 +349,7 @@ static void write_rows(const gpuserve_request *request)
         const bool by_token = gsv_is_by_token(task);
 
         for (size_t i = 0; gsv_has_task(outputs->tasks, task) && i < request->job.n_items; i++)
-            gsv_output_write(outputs, task, gsv_block_of(request, i), request->items[i].n_tokens,
+            gsv_output_write(outputs, task, gsv_block_of(request, i), request->items[i].n_rows,
                              by_token ? request->items[i].row : i);
     }
 }

@@ -25,6 +25,9 @@
 struct gsv_batcher;
 struct gsv_model;
 
+/* A flag of a token's type: the token attends to others, but no token attends to it. */
+#define GSV_NO_KEY 0x80u
+
 /* The tokens of one text, and the equality that the cache and coalescing use. */
 struct gsv_tokens {
     const int32_t *ids;      /* [n] */
@@ -65,13 +68,14 @@ struct gsv_batch_key {
     int32_t route;   /* as in gsv_run */
     int32_t adapter; /* as in gsv_run */
     int32_t skip;    /* leading prompt tokens that pooling leaves out */
+    bool drops;      /* token vectors of skipped words are left out: load_plan.h */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter;
+           a->adapter == b->adapter && a->drops == b->drops;
 }
 
 /* Queue capacity that a request reserves. */
@@ -93,6 +97,7 @@ struct gsv_item {
     size_t row;    /* of its first row in an output by token; else 0 */
     uint64_t hash; /* of its tokens; unset if job.cache is OFF */
     uint32_t n_tokens;
+    uint32_t n_rows; /* of an output by token: n_tokens without those of skipped words */
     bool truncated;
     bool is_cached; /* the row comes from the cache or from an equal text in flight */
     int32_t status;
@@ -111,7 +116,7 @@ struct gsv_chunk {
     size_t next;       /* first item that no batch has taken */
     size_t n_left;     /* items not computed yet; at 0 the tokens are freed */
     int32_t *ids;
-    uint8_t *type_ids; /* NULL: all zero */
+    uint8_t *type_ids; /* NULL: all zero; GSV_NO_KEY may be set in each */
     size_t n_tokens;
     size_t n_cached;      /* items found in the cache, which no batch takes */
     size_t cached_tokens; /* tokens of these */
@@ -126,6 +131,8 @@ struct gpuserve_request {
     gpuserve_completion_fn callback;
     void *user;
     struct gsv_batch_key key;
+    enum gsv_role role; /* of its texts */
+    bool fills;         /* they are queries that are filled up with expansion tokens */
     struct gsv_outputs outputs;
     struct gsv_item *items;   /* [job.n_items] */
     struct gsv_chunk *chunks; /* [n_chunks] */
@@ -186,7 +193,7 @@ static inline float *gsv_block_of(const gpuserve_request *request, size_t i)
 static inline size_t gsv_block_floats(const struct gsv_outputs *outputs,
                                       const struct gsv_item *item)
 {
-    return outputs->text_floats + item->n_tokens * outputs->token_floats;
+    return outputs->text_floats + item->n_rows * outputs->token_floats;
 }
 
 /* Deadline of a job submitted at `submitted_ns`; 0: none. */
@@ -221,6 +228,8 @@ struct gsv_job_size {
     struct gsv_outputs outputs;
     struct gsv_queue_reservation reservation;
     const char *prompt; /* borrowed from the job or the model; NULL or empty: none */
+    enum gsv_role role; /* as in gpuserve_request, and the next */
+    bool fills;
 };
 
 /* Check everything except the texts' bytes: fields, pointers, sizes. */

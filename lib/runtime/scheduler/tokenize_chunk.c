@@ -113,19 +113,39 @@ static void put_frame(const struct gsv_pair_frame *frame, int32_t *ids, size_t n
            frame->n_after * sizeof(*ids));
 }
 
-/* Append the tokens of an item, inside a frame unless that is NULL. */
-static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *chunk,
-                              struct chunk_capacity *capacity, const struct gsv_encoding *text,
-                              const struct gsv_pair_frame *frame, struct gsv_item *item,
-                              gpuserve_error *error)
+void gsv_count_rows(const struct gsv_plan *plan, const gpuserve_request *request,
+                    const struct gsv_chunk *chunk, struct gsv_item *item)
 {
+    item->n_rows = item->n_tokens;
+    for (uint32_t i = 0; request->key.drops && i < item->n_tokens; i++)
+        item->n_rows -= gsv_is_skipped(&plan->late, chunk->ids[item->offset + i]);
+}
+
+/* Fill a query of n tokens up to the length of the model. */
+static void put_fill(const struct gsv_plan *plan, int32_t *ids, uint8_t *type_ids, size_t n,
+                     size_t end)
+{
+    for (; n < end; n++) {
+        ids[n] = plan->late.fill_id;
+        type_ids[n] = plan->facts->late->attends ? 0 : GSV_NO_KEY;
+    }
+}
+
+/* Append the tokens of an item, inside a frame unless that is NULL, and those that fill it up.
+ * `text->type_ids` may be NULL: all zero. */
+static gpuserve_status append(const struct gsv_model *model, const gpuserve_request *request,
+                              struct gsv_chunk *chunk, struct chunk_capacity *capacity,
+                              const struct gsv_encoding *text, const struct gsv_pair_frame *frame,
+                              struct gsv_item *item, gpuserve_error *error)
+{
+    const size_t length = request->fills ? (size_t)model->plan.facts->late->length : 0;
     int32_t empty_id = model->plan.facts->empty_id;
     uint8_t empty_type = 0;
     struct gsv_encoding empty = { .ids = &empty_id, .type_ids = &empty_type, .n = 1 };
     const struct gsv_encoding *from = text->n == 0 && empty_id > 0 ? &empty : text;
     const size_t before = frame ? frame->n_before : 0;
     const size_t n = from->n + before + (frame ? frame->n_after : 0);
-    const size_t needed = chunk->n_tokens + n;
+    const size_t end = n < length ? length : n, needed = chunk->n_tokens + end;
 
     if (n == 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the text has no tokens");
@@ -136,11 +156,13 @@ static gpuserve_status append(const struct gsv_model *model, struct gsv_chunk *c
     put_frame(frame, chunk->ids + chunk->n_tokens, from->n);
     memset(chunk->type_ids + chunk->n_tokens, 0, n);
     /* A model with one token type has no embedding for a second one. */
-    if (model->plan.facts->type_vocab_size > 1)
+    if (model->plan.facts->type_vocab_size > 1 && from->type_ids)
         memcpy(chunk->type_ids + chunk->n_tokens + before, from->type_ids, from->n);
+    put_fill(&model->plan, chunk->ids + chunk->n_tokens, chunk->type_ids + chunk->n_tokens, n, end);
     item->offset = chunk->n_tokens;
-    item->n_tokens = (uint32_t)n;
+    item->n_tokens = (uint32_t)end;
     item->truncated = from->truncated;
+    gsv_count_rows(&model->plan, request, chunk, item);
     chunk->n_tokens = needed;
     return GPUSERVE_OK;
 }
@@ -171,7 +193,7 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
                                     gpuserve_error *error)
 {
     const struct gsv_encode_options options = {
-        .max_tokens = (size_t)model->plan.max_tokens,
+        .max_tokens = (size_t)gsv_role_limit(&model->plan, request->role),
         .truncation = request->job.truncation,
     };
     const struct gsv_pair_frame *frame =
@@ -192,12 +214,31 @@ static gpuserve_status encode_items(struct gsv_model *model, gpuserve_request *r
             st = gsv_tokenizer_encode(model->plan.tokenizer, &encoder->encoding, item.text,
                                       item.size, item.pair, item.pair_size, &options, error);
         if (st == GPUSERVE_OK)
-            st = append(model, chunk, &capacity, &encoder->encoding, frame, &request->items[i],
-                        error);
+            st = append(model, request, chunk, &capacity, &encoder->encoding, frame,
+                        &request->items[i], error);
         if (st != GPUSERVE_OK)
             return gsv_fail_in(error, st, "item %zu", i);
     }
     return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_fill_ids(const struct gsv_model *model, gpuserve_request *request,
+                             struct gsv_chunk *chunk, gpuserve_error *error)
+{
+    const gpuserve_job *job = &request->job;
+    struct chunk_capacity capacity = { 0 };
+    gpuserve_status st = GPUSERVE_OK;
+
+    chunk->is_owned = true;
+    for (size_t i = 0; i < job->n_items && st == GPUSERVE_OK; i++) {
+        const struct gsv_encoding list = {
+            .ids = (int32_t *)(uintptr_t)job->ids + job->id_offsets[i], /* read only */
+            .n = job->id_offsets[i + 1] - job->id_offsets[i],
+        };
+
+        st = append(model, request, chunk, &capacity, &list, NULL, &request->items[i], error);
+    }
+    return st;
 }
 
 gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,

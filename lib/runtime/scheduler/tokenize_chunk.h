@@ -34,6 +34,15 @@ void gsv_encoder_release(struct gsv_encoders *encoders, struct gsv_encoder *enco
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error);
 
+/* Copy the caller's ids to a chunk of all items, each filled up as a query. Sets what
+ * gsv_encode_chunk() sets. */
+gpuserve_status gsv_fill_ids(const struct gsv_model *model, gpuserve_request *request,
+                             struct gsv_chunk *chunk, gpuserve_error *error);
+
+/* The rows by token of an item, whose tokens are set. */
+void gsv_count_rows(const struct gsv_plan *plan, const gpuserve_request *request,
+                    const struct gsv_chunk *chunk, struct gsv_item *item);
+
 /* Number of tokens of a text that belong to the prompt before it, counted as sentence-transformers
  * does: the tokens of the prompt alone with its special tokens, minus the last one. */
 gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, int32_t *n,

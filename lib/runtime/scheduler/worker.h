@@ -55,6 +55,7 @@ struct gsv_slot {
     struct gsv_batch batch;
     int32_t *ids, *type_ids, *positions; /* [max_tokens] */
     int32_t *cu_seqlens;                 /* [max_sequences + 1] */
+    int32_t *key_counts;                 /* [max_sequences] */
     float *output;                       /* gsv_plan_output_floats() */
 };
 

@@ -67,10 +67,12 @@ gpuserve_status gsv_added_add(struct gsv_added_tokens *a, struct gsv_added_token
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for an added token", name);
     }
     token.content = content;
-    if (same)
+    if (same) {
         free(same->content);
-    else
+        free(same->normalized_content);
+    } else {
         same = &a->tokens[a->n++];
+    }
     *same = token;
     return GPUSERVE_OK;
 }
@@ -196,15 +198,24 @@ static bool build_search(struct gsv_added_search *s, const struct gsv_added_toke
     return done;
 }
 
+static void reset_search(struct gsv_added_search *s)
+{
+    gsv_trie_reset(&s->trie);
+    free(s->tokens);
+    memset(s, 0, sizeof(*s));
+}
+
 gpuserve_status gsv_added_build(struct gsv_added_tokens *a, const struct gsv_normalizer *normalizer,
                                 const char *name, gpuserve_error *error)
 {
     gpuserve_status status = GPUSERVE_OK;
 
+    reset_search(&a->raw);
+    reset_search(&a->normalized);
     if (a->n > 0)
         qsort(a->tokens, a->n, sizeof(*a->tokens), compare_ids);
     for (size_t i = 0; i < a->n && status == GPUSERVE_OK; i++)
-        if (a->tokens[i].normalized)
+        if (a->tokens[i].normalized && !a->tokens[i].normalized_content)
             status = normalize_content(&a->tokens[i], normalizer, name, error);
     if (status == GPUSERVE_OK &&
         (!build_search(&a->raw, a, false) || !build_search(&a->normalized, a, true)))
@@ -219,10 +230,8 @@ void gsv_added_reset(struct gsv_added_tokens *a)
         free(a->tokens[i].normalized_content);
     }
     free(a->tokens);
-    gsv_trie_reset(&a->raw.trie);
-    gsv_trie_reset(&a->normalized.trie);
-    free(a->raw.tokens);
-    free(a->normalized.tokens);
+    reset_search(&a->raw);
+    reset_search(&a->normalized);
     *a = (struct gsv_added_tokens){ 0 };
 }
 

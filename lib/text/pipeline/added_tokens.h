@@ -52,7 +52,7 @@ gpuserve_status gsv_added_parse_one(struct gsv_added_tokens *added,
 /* Add one token; `token.content` is borrowed. */
 gpuserve_status gsv_added_add(struct gsv_added_tokens *added, struct gsv_added_token token,
                               struct gsv_vocab *vocab, const char *name, gpuserve_error *error);
-/* Build the search indexes, after all tokens are added. */
+/* Build the search indexes, after all tokens are added; again after further ones. */
 gpuserve_status gsv_added_build(struct gsv_added_tokens *added,
                                 const struct gsv_normalizer *normalizer, const char *name,
                                 gpuserve_error *error);

@@ -28,6 +28,8 @@ class Outputs(Served):
         with open(os.path.join(DATA, "late-heads", "expected.json"), encoding="utf-8") as file:
             cls.rows = [row for row in json.load(file) if row["text"]]
         cls.texts = [row["text"] for row in cls.rows]
+        with open(os.path.join(DATA, "models", "st-multi-vector", "expected.json"), encoding="utf-8") as file:
+            cls.late = json.load(file)
         cls.arguments = ("m3=" + folder, "late=" + os.path.join(DATA, "models", "st-multi-vector"))
         super().setUpClass()
 
@@ -106,20 +108,58 @@ class Outputs(Served):
         cut = self.ask("/v1/embeddings", input=long, outputs=["colbert"], truncate=True)
         self.assertEqual(len(cut["data"][0]["colbert"]), 39)
 
+    def late_vectors(self, texts, role):
+        reply = self.ask("/v1/embeddings", model="late", input=texts, outputs=["colbert"], prompt_name=role,
+                         truncate=True)
+        return [one["colbert"] for one in reply["data"]]
+
+    def assert_near(self, got, want):
+        self.assertEqual([len(one) for one in got], [len(one) for one in want])
+        for rows, others in zip(got, want):
+            for row, other in zip(rows, others):
+                for x, y in zip(row, other):
+                    self.assertAlmostEqual(x, y, delta=1e-5)
+
+    def test_vectors_of_queries_and_documents(self):
+        want = self.late
+        self.assert_near(self.late_vectors(want["texts"], "document"), want["document"])
+        self.assert_near(self.late_vectors(want["texts"][:2], "query"), want["query"])
+        for role, texts in (("query", want["texts"][:2]), ("document", want["texts"])):
+            reply = self.ask("/embed_all", model="late", inputs=texts, prompt_name=role, truncate=True)
+            self.assert_near(reply, want[role])
+
     def test_max_sim_ranks(self):
-        texts = ["w20 w21", "w21 w22 w20", "w30"]
-        vectors = [one["colbert"] for one in self.ask("/v1/embeddings", model="late", input=texts, outputs=["colbert"],
-                                                      prompt_name="document")["data"]]
-        query = self.ask("/v1/embeddings", model="late", input=texts[0], outputs=["colbert"], prompt_name="query")
-        query = query["data"][0]["colbert"]
-        sums = [sum(max(sum(x * y for x, y in zip(q, d)) for d in document) for q in query) for document in vectors]
-        for raw in (True, False):
-            reply = self.server.post("/rerank", {"model": "late", "query": texts[0], "texts": texts, "raw_scores": raw})
+        texts = self.late["texts"]
+        for query, sums, vectors in zip(texts, self.late["maxsim"], self.late["query"]):
+            for raw in (True, False):
+                reply = self.server.post("/rerank", {"model": "late", "query": query, "texts": texts, "raw_scores": raw,
+                                                     "method": "max-sim", "truncate": True})
+                self.assertEqual(reply.status, 200, reply.body)
+                self.assertEqual(reply.headers["x-gpuserve-rerank-method"], "max-sim")
+                self.assertEqual([one["index"] for one in reply.json()], sorted(range(len(texts)), key=lambda i: -sums[i]))
+                for one in reply.json():
+                    want = sums[one["index"]] if raw else (1 + sums[one["index"]] / len(vectors)) / 2
+                    self.assertAlmostEqual(one["score"], want, delta=1e-5)
+
+    def test_score_is_max_sim(self):
+        texts, sums = self.late["texts"], self.late["maxsim"]
+        reply = self.ask("/score", model="late", text_1=texts[0], text_2=texts, truncate_prompt_tokens=-1)
+        for one, want in zip(reply["data"], sums[0]):
+            self.assertAlmostEqual(one["score"], want, delta=1e-5)
+        reply = self.ask("/score", model="late", queries=texts[:2], documents=texts[2:4])
+        for one, want in zip(reply["data"], (sums[0][2], sums[1][3])):
+            self.assertAlmostEqual(one["score"], want, delta=1e-5)
+
+    def test_method_of_rerank(self):
+        for model, method, words in (("late", "cosine", "does not support"), ("late", "cross-encoder", "does not support"),
+                                     ("m3", "bm25", "bm25")):
+            reply = self.server.post("/rerank", {"model": model, "query": "w1", "texts": ["w2"], "method": method})
+            self.assertIn(reply.status, (400, 422))
+            self.assertIn(words, reply.body.decode())
+        for method in ("cosine", "max-sim"):  # BGE-M3 has both
+            reply = self.server.post("/rerank", {"model": "m3", "query": "w1", "texts": ["w2", "w1"], "method": method})
             self.assertEqual(reply.status, 200, reply.body)
-            self.assertEqual(reply.headers["x-gpuserve-rerank-method"], "max-sim")
-            for one in reply.json():
-                want = sums[one["index"]] if raw else (1 + sums[one["index"]] / len(query)) / 2
-                self.assertAlmostEqual(one["score"], want, 4)
+            self.assertEqual(reply.headers["x-gpuserve-rerank-method"], method)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 
 #include <criterion/criterion.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,64 +236,100 @@ Test(modules, int8_is_refused_for_models_without_layers)
 
 /* -------------------------------------------------------------------------------- token vectors */
 
-/* The reference leaves out the vectors of words in its list; the others are in order. */
-static size_t expect_subset(const float *rows, size_t n, size_t width, const json_t *want)
+enum { WIDTH = 16 };
+
+/* The token vectors of a text in a role; returns their number. */
+static size_t vectors_of(gpuserve_model *model, const char *text, const char *prompt_name,
+                         float *rows)
 {
-    size_t found = 0;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    size_t offsets[2];
 
-    for (size_t i = 0; i < n && found < json_array_size(want); i++) {
-        const json_t *row = json_array_get(want, found);
-        double most = 0;
-
-        cr_assert_eq(json_array_size(row), width);
-        for (size_t j = 0; j < width; j++)
-            most = fmax(most, fabs(rows[i * width + j] - json_real_value(json_array_get(row, j))));
-        found += most <= 1e-5;
-    }
-    return found;
+    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+    job.texts = &text;
+    job.n_items = 1;
+    job.prompt_name = prompt_name;
+    job.output = rows;
+    job.output_capacity = MAX_TOKENS * WIDTH;
+    job.token_offsets = offsets;
+    cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    return offsets[1];
 }
 
-/* The vectors of documents in the directory `path` are those of st-multi-vector. */
-static void expect_documents(const char *path)
+static void expect_vectors(const json_t *want, const float *rows, size_t n, const char *what)
 {
-    enum { WIDTH = 16 };
-    gpuserve_model *model = open_path(path, 0); /* first: the path is borrowed */
+    cr_assert_eq(n, json_array_size(want), "%s: %zu rows, not %zu", what, n, json_array_size(want));
+    for (size_t i = 0; i < n; i++) {
+        cr_assert_eq(json_array_size(json_array_get(want, i)), WIDTH);
+        expect_row(what, rows + i * WIDTH, json_array_get(want, i), i);
+    }
+}
+
+/* All token vectors of a role in the directory are those of st-multi-vector. */
+static void expect_role(gpuserve_model *model, const char *role)
+{
     json_t *root = expected_of("st-multi-vector");
+    const json_t *all = json_object_get(root, role);
+    const char *texts[MAX_TEXTS];
+
+    cr_assert_leq(json_array_size(all), texts_of(root, texts));
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        float rows[MAX_TOKENS * WIDTH];
+        const size_t n = vectors_of(model, texts[i], role, rows);
+
+        expect_vectors(json_array_get(all, i), rows, n, role);
+    }
+    json_decref(root);
+}
+
+static void expect_max_sim(gpuserve_model *model)
+{
+    json_t *root = expected_of("st-multi-vector");
+    const json_t *all = json_object_get(root, "maxsim");
     const char *texts[MAX_TEXTS];
     const size_t n = texts_of(root, texts);
 
-    cr_expect_eq(gpuserve_model_dim(model), 0);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *want = json_array_get(json_object_get(root, "document"), i);
-        gpuserve_job job = GPUSERVE_JOB_INIT;
-        float rows[MAX_TOKENS * WIDTH];
-        size_t offsets[2];
+    cr_assert_gt(json_array_size(all), 0);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *want = json_array_get(all, i);
+        gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+        float scores[MAX_TEXTS];
+        size_t order[MAX_TEXTS];
 
-        job.task = GPUSERVE_TASK_TOKEN_VECTORS;
-        job.texts = &texts[i];
-        job.n_items = 1;
-        job.prompt_name = "document";
-        job.output = rows;
-        job.output_capacity = MAX_TOKENS * WIDTH;
-        job.token_offsets = offsets;
-        cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
-        cr_expect_eq(expect_subset(rows, offsets[1], WIDTH, want), json_array_size(want),
-                     "text %zu", i);
+        cr_assert_eq(json_array_size(want), n);
+        options.score = GPUSERVE_SCORE_RAW;
+        cr_assert_eq(gpuserve_rerank(model, texts[i], texts, n, scores, order, n, &options, NULL),
+                     GPUSERVE_OK);
+        for (size_t j = 0; j < n; j++) {
+            cr_expect_float_eq(scores[j], json_real_value(json_array_get(want, j)), 1e-5,
+                               "query %zu, document %zu: %g", i, j, (double)scores[j]);
+            cr_expect(j == 0 || json_real_value(json_array_get(want, order[j - 1])) >=
+                                    json_real_value(json_array_get(want, order[j])));
+        }
     }
     json_decref(root);
+}
+
+static void expect_late(const char *path)
+{
+    gpuserve_model *model = open_path(path, 1 << 20);
+
+    cr_expect_eq(gpuserve_model_dim(model), 0);
+    expect_role(model, "query");
+    expect_role(model, "document");
+    expect_role(model, "query"); /* from the cache */
+    expect_max_sim(model);
     gpuserve_model_close(&model);
 }
 
 Test(modules, token_vectors_of_late_interaction)
 {
-    expect_documents(path_of("st-multi-vector"));
+    expect_late(path_of("st-multi-vector"));
 }
 
-/* PyLate lists the projection only, without names of its rows, and calls the prompts prefixes. */
-Test(modules, token_vectors_of_pylate)
+static void make_pylate(char *folder, const char *config)
 {
-    char folder[] = "/tmp/gsv-pylate-XXXXXX";
-
     cr_assert(mkdtemp(folder));
     each_file(path_of("st-multi-vector"), folder);
     write_text(folder, "modules.json",
@@ -303,9 +338,145 @@ Test(modules, token_vectors_of_pylate)
     write_text(folder, "1_Dense/config.json",
                "{\"in_features\": 32, \"out_features\": 16, \"bias\": false, "
                "\"activation_function\": \"torch.nn.modules.linear.Identity\"}");
-    write_text(folder, "config_sentence_transformers.json",
-               "{\"model_type\": \"ColBERT\", \"prompts\": {\"query\": \"w16 \"}, "
-               "\"query_prefix\": \"w16 \", \"document_prefix\": \"w17 \"}");
-    expect_documents(folder);
+    write_text(folder, "sentence_bert_config.json", "{\"max_seq_length\": 33}");
+    write_text(folder, "config_sentence_transformers.json", config);
+}
+
+/* PyLate lists the projection only, without names of its rows, and calls the prompts prefixes. */
+Test(modules, token_vectors_of_pylate)
+{
+    char folder[] = "/tmp/gsv-pylate-XXXXXX";
+
+    make_pylate(folder,
+                "{\"model_type\": \"ColBERT\", \"prompts\": {\"query\": \"w16 \"}, "
+                "\"query_prefix\": \"w16 \", \"document_prefix\": \"w17 \", \"query_length\": 12, "
+                "\"do_query_expansion\": true, \"attend_to_expansion_tokens\": false, "
+                "\"skiplist_words\": [\"w1\", \"a\", \"no such word\"]}");
+    expect_late(folder);
     each_file(folder, NULL);
+}
+
+/* Tokens of a text behind the special tokens. */
+static size_t rows_of(const char *folder, const char *text, const char *role)
+{
+    gpuserve_model *model = open_path(folder, 0);
+    float rows[MAX_TOKENS * WIDTH];
+    const size_t n = vectors_of(model, text, role, rows);
+
+    gpuserve_model_close(&model);
+    return n;
+}
+
+Test(modules, lengths_of_queries_and_documents)
+{
+    static const char config[] =
+        "{\"max_seq_length\": 33, \"query_expansion\": {\"strategy\": \"min\", \"length\": 6, "
+        "\"attend\": true}, \"query_length\": %d, \"document_length\": 5}";
+    static const char text[] = "w2 w3 w4 w5 w6 w7 w8 w9";
+    char folder[] = "/tmp/gsv-late-XXXXXX", written[256];
+
+    cr_assert(mkdtemp(folder));
+    each_file(path_of("st-multi-vector"), folder);
+    snprintf(written, sizeof(written), config, 9);
+    write_text(folder, "sentence_bert_config.json", written);
+    cr_expect_eq(rows_of(folder, "w2", "query"), 6);
+    cr_expect_eq(rows_of(folder, text, "query"), 9); /* cut from 11 with the prompt */
+    cr_expect_eq(rows_of(folder, text, "document"), 5);
+    cr_expect_eq(rows_of(folder, text, NULL), 10);
+    cr_expect_eq(rows_of(folder, "w1 w2", NULL), 3); /* without w1 */
+    each_file(folder, NULL);
+}
+
+/* A mark is one token although the pre-tokenizer would split it. */
+Test(modules, a_mark_is_a_token)
+{
+    char folder[] = "/tmp/gsv-mark-XXXXXX";
+    gpuserve_model *model;
+    int32_t ids[8];
+    size_t n = 0;
+
+    make_pylate(folder, "{\"query_prefix\": \"<pad> \", \"document_prefix\": \"no token: \"}");
+    model = open_path(folder, 0);
+    cr_assert_eq(gpuserve_tokenize(model, "<pad> w1", 8, ids, NULL, 8, &n, NULL, NULL),
+                 GPUSERVE_OK);
+    cr_assert_eq(n, 4);
+    cr_expect_eq(ids[1], 1);
+    gpuserve_model_close(&model);
+    each_file(folder, NULL);
+}
+
+/* Equal tokens in another role, and a text of mask tokens, are other vectors. */
+Test(modules, roles_do_not_share_results)
+{
+    char folder[] = "/tmp/gsv-roles-XXXXXX";
+    gpuserve_model *model;
+    float filled[MAX_TOKENS * WIDTH], written[MAX_TOKENS * WIDTH];
+
+    make_pylate(folder, "{\"query_length\": 7, \"skiplist_words\": [\"w1\"], "
+                        "\"model_type\": \"ColBERT\"}");
+    model = open_path(folder, 1 << 20);
+    cr_expect_eq(vectors_of(model, "w1 w2 [MASK] [MASK] [MASK]", "query", written), 7);
+    cr_expect_eq(vectors_of(model, "w1 w2 [MASK] [MASK] [MASK]", "document", written), 6);
+    cr_expect_eq(vectors_of(model, "w1 w2 w3 w4 w5", "document", written), 6);
+    cr_expect_eq(vectors_of(model, "w1 w2 w3 w4 w5", "query", written), 7);
+    gpuserve_model_close(&model);
+    /* Without special tokens a filled query has the ids of a text of mask tokens. */
+    write_text(folder, "config_sentence_transformers.json",
+               "{\"query_length\": 7, \"skiplist_words\": []}");
+    model = open_path(folder, 1 << 20);
+    {
+        static const int32_t given[] = { 3, 30, 4, 5, 5, 5, 5 };
+        static const size_t three[] = { 0, 3 }, seven[] = { 0, 7 };
+        gpuserve_job job = GPUSERVE_JOB_INIT;
+
+        job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+        job.n_items = 1;
+        job.ids = given;
+        job.id_offsets = seven;
+        job.role = GPUSERVE_ROLE_QUERY;
+        job.output = written;
+        job.output_capacity = 7 * WIDTH;
+        cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+        job.id_offsets = three;
+        job.output = filled;
+        cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+        cr_expect_neq(memcmp(filled, written, 7 * WIDTH * sizeof(float)), 0);
+    }
+    gpuserve_model_close(&model);
+    each_file(folder, NULL);
+}
+
+Test(modules, settings_of_late_interaction_are_refused_by_name)
+{
+    static const struct {
+        const char *file, *text, *words;
+    } cases[] = {
+        { "sentence_bert_config.json", "{\"query_expansion\": {\"strategy\": \"max\"}}", "'max'" },
+        { "sentence_bert_config.json", "{\"query_expansion\": {\"strategy\": \"min\"}}",
+          "no length" },
+        { "sentence_bert_config.json", "{\"query_expansion\": 3}", "not an object" },
+        { "sentence_bert_config.json",
+          "{\"query_expansion\": {\"strategy\": \"fixed\", \"length\": 5, \"token\": \"none\"}}",
+          "'none'" },
+        { "sentence_bert_config.json",
+          "{\"query_expansion\": {\"strategy\": \"fixed\", \"length\": 400}}", "400 tokens" },
+        { "2_MultiVectorMask/config.json", "{\"keep_only_token_ids\": [3]}",
+          "keep_only_token_ids" },
+        { "2_MultiVectorMask/config.json", "{\"skiplist_tasks\": [\"other\"]}", "'other'" },
+        { "2_MultiVectorMask/config.json", "{\"skiplist_words\": [3]}", "skiplist_words[0]" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char folder[] = "/tmp/gsv-late-XXXXXX";
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_model *model = NULL;
+
+        cr_assert(mkdtemp(folder));
+        each_file(path_of("st-multi-vector"), folder);
+        write_text(folder, cases[i].file, cases[i].text);
+        cr_expect_neq(gpuserve_model_open(&model, NULL, folder, NULL, &error), GPUSERVE_OK);
+        cr_expect(strstr(error.message, cases[i].words), "case %zu: %s", i, error.message);
+        gpuserve_model_close(&model);
+        each_file(folder, NULL);
+    }
 }

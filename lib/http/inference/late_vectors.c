@@ -1,0 +1,75 @@
+/*
+ * late_vectors.c - jobs of token vectors. Their texts are tokenized here, since the capacity of the
+ * output depends on the number of tokens.
+ */
+#include "lib/http/inference/tasks.h"
+
+#include "lib/http/inference/inference_call.h"
+#include "lib/http/models/model_registry.h"
+
+#include <string.h>
+
+static size_t fact(const struct gsv_exchange *exchange, const char *name)
+{
+    const json_t *late = json_object_get(exchange->served->facts, "late");
+
+    return (size_t)json_integer_value(json_object_get(late, name));
+}
+
+size_t gsv_late_limit(const struct gsv_exchange *exchange, uint32_t role)
+{
+    const size_t limit =
+        fact(exchange, role == GPUSERVE_ROLE_QUERY ? "query_tokens" : "document_tokens");
+
+    return limit > 0 && limit < exchange->served->max_tokens ? limit : exchange->served->max_tokens;
+}
+
+static bool is_query(const gpuserve_job *job)
+{
+    return job->prompt_name && strcmp(job->prompt_name, "query") == 0;
+}
+
+uint32_t gsv_late_role(const gpuserve_job *job, const struct gsv_inputs *inputs)
+{
+    if (!inputs->texts)
+        return GPUSERVE_ROLE_DEFAULT;
+    return is_query(job) ? GPUSERVE_ROLE_QUERY : GPUSERVE_ROLE_DOCUMENT;
+}
+
+size_t gsv_late_expansion(const struct gsv_exchange *exchange, const gpuserve_job *job)
+{
+    return job->role == GPUSERVE_ROLE_QUERY || (job->role == GPUSERVE_ROLE_DEFAULT && is_query(job))
+               ? fact(exchange, "expanded_tokens")
+               : 0;
+}
+
+bool gsv_late_vectors_start(struct gsv_exchange *exchange, const struct gsv_inputs *texts,
+                            uint32_t role, uint32_t truncation, gsv_handler done)
+{
+    const char *prompt = gsv_prompt_named(
+        exchange, role == GPUSERVE_ROLE_QUERY ? gsv_query_prompts : gsv_document_prompts);
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    struct gsv_inputs inputs;
+
+    job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+    job.role = role;
+    job.truncation = truncation;
+    if (!gsv_inputs_make(exchange, texts->n, false, &inputs))
+        return false;
+    for (size_t i = 0; i < texts->n; i++)
+        gsv_inputs_set(&inputs, i, texts->texts[i], texts->sizes[i]);
+    return gsv_inputs_prompt(exchange, &inputs, prompt) &&
+           gsv_inputs_tokenize(exchange, &inputs, gsv_late_limit(exchange, role), truncation) &&
+           gsv_call_start(exchange, &job, &inputs, done);
+}
+
+float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n)
+{
+    const size_t *offsets = exchange->work.job.token_offsets;
+    const size_t skipped =
+        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
+
+    *n = offsets[i + 1] - offsets[i];
+    *n = *n > skipped ? *n - skipped : 0;
+    return exchange->work.job.output + (offsets[i] + skipped) * exchange->work.columns;
+}

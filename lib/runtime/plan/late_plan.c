@@ -1,0 +1,201 @@
+/*
+ * late_plan.c - resolves the words of a late interaction model with its tokenizer, and chooses the
+ * role of a job's texts.
+ */
+#include "lib/runtime/plan/load_plan.h"
+
+#include "lib/base/alloc.h"
+#include "lib/base/error.h"
+#include "lib/base/json_tree.h"
+#include "lib/model/formats/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------------- marks
+ */
+
+/* Make `text` a special token if the vocabulary has it. *known tells whether it does. */
+static gpuserve_status add_mark(struct gsv_plan *plan, const char *text, bool *known,
+                                gpuserve_error *error)
+{
+    *known = gsv_tokenizer_id(plan->tokenizer, text) >= 0;
+    return *known ? gsv_tokenizer_add_special(plan->tokenizer, text, error) : GPUSERVE_OK;
+}
+
+/* A mark is one token, or its first word is. Text that is neither stays text. */
+static gpuserve_status add_marks(struct gsv_plan *plan, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (int role = GSV_ROLE_QUERY; role < GSV_ROLES && st == GPUSERVE_OK; role++) {
+        const char *mark = plan->facts->late->marks[role];
+        const char *word = mark ? mark + strspn(mark, " \t\n") : "";
+        bool known = false;
+        char *first;
+
+        if (!*word)
+            continue;
+        first = gsv_copy_text(word, strcspn(word, " \t\n"));
+        if (!first)
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the mark of a text");
+        st = add_mark(plan, mark, &known, error);
+        if (st == GPUSERVE_OK && !known)
+            st = add_mark(plan, first, &known, error);
+        free(first);
+    }
+    return st;
+}
+
+/* ------------------------------------------------------------------------------- expansion token
+ */
+
+/* The text of a token of tokenizer_config.json: a string, or an object with `content`. */
+static const char *token_of(const struct gsv_json_value *json, const char *key)
+{
+    const struct gsv_json_value *value = gsv_json_member(json, key);
+
+    return gsv_json_get_string(
+        gsv_json_is(value, GSV_JSON_OBJECT) ? gsv_json_member(value, "content") : value);
+}
+
+/* The id of the tokenizer's mask token, else of its end token; -1 if it names neither. */
+static gpuserve_status find_mask(const struct gsv_plan *plan, int32_t *id, gpuserve_error *error)
+{
+    struct gsv_json_value *json;
+    const char *token;
+    gpuserve_status st = gsv_read_optional_json(&json, plan->dir, plan->facts->folder,
+                                                "tokenizer_config.json", error);
+
+    *id = -1;
+    if (st != GPUSERVE_OK)
+        return st;
+    token = token_of(json, "mask_token");
+    if (!token && gsv_tokenizer_id(plan->tokenizer, "[MASK]") >= 0)
+        token = "[MASK]"; /* the default of BertTokenizer */
+    if (!token)
+        token = token_of(json, "eos_token");
+    if (token)
+        *id = gsv_tokenizer_id(plan->tokenizer, token);
+    gsv_json_free(&json);
+    return GPUSERVE_OK;
+}
+
+static gpuserve_status find_expansion(struct gsv_plan *plan, gpuserve_error *error)
+{
+    const struct gsv_late_facts *facts = plan->facts->late;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (facts->length == 0)
+        return GPUSERVE_OK;
+    if (facts->length > plan->max_tokens)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "%s: queries are expanded to %d tokens, but max_tokens is %d",
+                        gsv_dir_path(plan->dir), facts->length, plan->max_tokens);
+    if (facts->token)
+        plan->late.fill_id = gsv_tokenizer_id(plan->tokenizer, facts->token);
+    else
+        st = find_mask(plan, &plan->late.fill_id, error);
+    if (st == GPUSERVE_OK && plan->late.fill_id < 0)
+        return gsv_fail(error, GPUSERVE_E_FORMAT,
+                        "%s: the token '%.64s' of query_expansion is not in the vocabulary",
+                        gsv_dir_path(plan->dir), facts->token ? facts->token : "mask_token");
+    return st;
+}
+
+/* ------------------------------------------------------------------------------------- skip list
+ */
+
+static int compare_ids(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Words that are not one token are left out: they would skip each unknown token. */
+static gpuserve_status find_skipped(struct gsv_plan *plan, gpuserve_error *error)
+{
+    const struct gsv_late_facts *facts = plan->facts->late;
+    struct gsv_late_plan *late = &plan->late;
+
+    if (facts->n_skipped == 0)
+        return GPUSERVE_OK;
+    late->skipped = gsv_alloc_array(facts->n_skipped, sizeof(*late->skipped));
+    if (!late->skipped)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a list of words");
+    for (size_t i = 0; i < facts->n_skipped; i++) {
+        const int32_t id = gsv_tokenizer_id(plan->tokenizer, facts->skipped[i]);
+
+        if (id >= 0)
+            late->skipped[late->n_skipped++] = id;
+    }
+    if (late->n_skipped > 0)
+        qsort(late->skipped, late->n_skipped, sizeof(*late->skipped), compare_ids);
+    return GPUSERVE_OK;
+}
+
+bool gsv_is_skipped(const struct gsv_late_plan *late, int32_t id)
+{
+    return late->n_skipped > 0 &&
+           bsearch(&id, late->skipped, late->n_skipped, sizeof(id), compare_ids);
+}
+
+gpuserve_status gsv_late_plan_make(struct gsv_plan *plan, gpuserve_error *error)
+{
+    gpuserve_status st = add_marks(plan, error);
+
+    if (st == GPUSERVE_OK)
+        st = find_expansion(plan, error);
+    return st == GPUSERVE_OK ? find_skipped(plan, error) : st;
+}
+
+void gsv_late_plan_reset(struct gsv_late_plan *late)
+{
+    free(late->skipped);
+    *late = (struct gsv_late_plan){ 0 };
+}
+
+/* ----------------------------------------------------------------------------------------- roles
+ */
+
+enum gsv_role gsv_role_of(const gpuserve_job *job)
+{
+    if (job->role != GPUSERVE_ROLE_DEFAULT)
+        return job->role == GPUSERVE_ROLE_QUERY ? GSV_ROLE_QUERY : GSV_ROLE_DOCUMENT;
+    if (job->prompt_name && strcmp(job->prompt_name, "query") == 0)
+        return GSV_ROLE_QUERY;
+    if (job->prompt_name && strcmp(job->prompt_name, "document") == 0)
+        return GSV_ROLE_DOCUMENT;
+    return GSV_ROLE_NONE;
+}
+
+int32_t gsv_role_limit(const struct gsv_plan *plan, enum gsv_role role)
+{
+    const int32_t limit = plan->facts->late->limits[role];
+
+    return limit > 0 && limit < plan->max_tokens ? limit : plan->max_tokens;
+}
+
+static bool has_vectors(const gpuserve_job *job)
+{
+    bool found = job->task == GPUSERVE_TASK_TOKEN_VECTORS;
+
+    for (size_t i = 0; i < job->n_more; i++)
+        found = found || job->more[i].task == GPUSERVE_TASK_TOKEN_VECTORS;
+    return found;
+}
+
+bool gsv_job_fills(const struct gsv_plan *plan, const gpuserve_job *job)
+{
+    return plan->facts->late->length > 0 && gsv_role_of(job) == GSV_ROLE_QUERY && has_vectors(job);
+}
+
+bool gsv_job_skips(const struct gsv_plan *plan, const gpuserve_job *job)
+{
+    const enum gsv_role role = gsv_role_of(job);
+
+    if (plan->late.n_skipped == 0 || !has_vectors(job) || (job->ids && role == GSV_ROLE_NONE))
+        return false;
+    return plan->facts->late->skips[role == GSV_ROLE_NONE ? GSV_ROLE_DOCUMENT : role];
+}
