@@ -13,6 +13,7 @@
  *
  * Threading: signals are blocked in all threads; the main thread waits for them.
  */
+#include "cli/io/output.h"
 #include "cli/model.h"
 #include "cli/pull/pull.h"
 #include "cli/serve/serve.h"
@@ -68,19 +69,49 @@ static void read_model(gpuserve_http_model *model, const char *argument)
     model->name = equals ? cli_copy(argument, (size_t)(equals - argument)) : NULL;
 }
 
+/* The model of this name or path; NULL: none. */
+static gpuserve_http_model *find_model(gpuserve_http_model *models, size_t n, const char *wanted,
+                                       size_t size)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *names[] = { models[i].path, models[i].name ? models[i].name : "" };
+
+        for (size_t j = 0; j < 2; j++)
+            if (strlen(names[j]) == size && memcmp(names[j], wanted, size) == 0)
+                return &models[i];
+    }
+    return NULL;
+}
+
+/* --ranges FILE applies to the first model, --ranges MODEL=FILE to the model of that name or path.
+ * Read here: a sandbox may hide the file later. */
+static int read_ranges(gpuserve_http_model *models, size_t n, const char *given)
+{
+    const char *equals = strrchr(given, '=');
+    gpuserve_http_model *model =
+        equals ? find_model(models, n, given, (size_t)(equals - given)) : &models[0];
+    float *ranges;
+    int result;
+
+    if (!model)
+        return cli_usage("--ranges %s: no model argument has the name \"%.*s\"", given,
+                         (int)(equals - given), given);
+    if (model->ranges)
+        return cli_usage("--ranges %s: the model has ranges already", given);
+    result = cli_ranges_load(&ranges, &model->ranges_dim, equals ? equals + 1 : given);
+    model->ranges = ranges;
+    return result;
+}
+
 /* --alias NAME applies to the first model, --alias NAME=MODEL to the model of that name or path. */
 static int read_alias(gpuserve_http_model *models, size_t n, const char *given)
 {
     const char *equals = strchr(given, '=');
     const char *wanted = equals ? equals + 1 : NULL;
-    gpuserve_http_model *model = wanted ? NULL : &models[0];
+    gpuserve_http_model *model =
+        wanted ? find_model(models, n, wanted, strlen(wanted)) : &models[0];
     const char **aliases;
 
-    for (size_t i = 0; wanted && i < n; i++) {
-        if (strcmp(models[i].path, wanted) == 0 ||
-            (models[i].name && strcmp(models[i].name, wanted) == 0))
-            model = &models[i];
-    }
     if (!model)
         return cli_usage("--alias %s: no model argument has the name \"%s\"", given, wanted);
     aliases = cli_alloc(model->n_aliases + 1, sizeof(*aliases));
@@ -119,6 +150,7 @@ static void free_models(gpuserve_http_model *models, size_t n)
             free((void *)models[i].aliases[j]);
         free((void *)models[i].aliases);
         free((void *)models[i].name);
+        free((void *)models[i].ranges);
     }
     free(models);
 }
@@ -344,6 +376,8 @@ static int serve_models(const struct cli_args *args)
         models[i].options = &model_options;
     for (size_t i = 0; i < args->aliases.n && result == CLI_OK; i++)
         result = read_alias(models, options.n_models, args->aliases.items[i]);
+    for (size_t i = 0; i < args->served_ranges.n && result == CLI_OK; i++)
+        result = read_ranges(models, options.n_models, args->served_ranges.items[i]);
     if (args->revision && result == CLI_OK)
         result = read_revision(models, options.n_models, args->revision, &named);
     if (result == CLI_OK)

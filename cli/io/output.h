@@ -94,8 +94,10 @@ void cli_progress_end(struct cli_progress *progress);
  * float32, the minima before the maxima, or computed from the library's calibration texts.
  */
 
-/* Read a file of `calibrate` or numpy; any other type or shape is an error. The caller frees
- * *ranges, NULL on failure. */
+/* Read a file of `calibrate` or numpy. The caller frees *ranges, NULL on failure. */
+int cli_ranges_load(float **ranges, size_t *dim, const char *path);
+
+/* The same for vectors of `dim` numbers; any other type or shape is an error. */
 int cli_ranges_read(float **ranges, const char *path, size_t dim);
 
 /* Compute ranges from the built-in texts; `job` has the options of the vectors. */

@@ -109,7 +109,7 @@ struct cli_args {
         auto_truncate, drain_timeout, model_control, header_timeout, body_timeout, idle_timeout,
         min_body_rate, max_address_connections, max_unread_bytes;
     double shutdown_delay;
-    struct cli_list aliases, api_keys, cors_origins, allowed_hosts;
+    struct cli_list aliases, served_ranges, api_keys, cors_origins, allowed_hosts;
     const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
         *tls_client_crl, *batch_dir;

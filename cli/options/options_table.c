@@ -258,6 +258,8 @@ const struct cli_option cli_options[] = {
     FLAG("insecure", 0, CMD_SERVE, insecure, 1, "allow a --host that other machines can reach without a key: every client may send requests"),
     STRING("default-prompt", 0, CMD_SERVE, default_prompt, "TEXT", "prepend TEXT to the texts of requests that name no prompt, instead of the model's default prompt"),
     STRING("default-prompt-name", 0, CMD_SERVE, default_prompt_name, "NAME", "as --default-prompt, with one of the model's prompts, such as query"),
+    LIST("ranges", CMD_SERVE, served_ranges, "[MODEL=]FILE",
+         "ranges of int8 and uint8 vectors of the first model, or of MODEL: a .npy file of `gpuserve calibrate` (default: ranges of built-in texts)"),
     LIST("alias", CMD_SERVE, aliases, "NAME[=MODEL]", "additional name of the first model, or of MODEL"),
     COUNT("max-client-batch-size", CMD_SERVE, max_client_batch, 1048576, "max texts per request (default 2048)"),
     COUNT("max-body-bytes", CMD_SERVE, max_body_bytes, 1073741824, "max request body in bytes (default 33554432)"),

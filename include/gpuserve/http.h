@@ -43,10 +43,15 @@ typedef struct gpuserve_http_model {
     gpuserve_model               *model;   /**< borrowed until gpuserve_http_stop() */
     const char *const            *aliases; /**< [n_aliases] additional names; may be NULL with 0 */
     size_t                        n_aliases;
+    const float                  *ranges;  /**< [2, ranges_dim] of int8 and uint8 vectors, as for
+                                                gpuserve_quantize(); copied. Default: those of the
+                                                built-in texts, computed when needed. A request of
+                                                other dimensions is then refused */
+    size_t                        ranges_dim; /**< at most the dimensions of the model */
 } gpuserve_http_model;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_MODEL_INIT { (uint32_t)sizeof(gpuserve_http_model), 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_MODEL_INIT { (uint32_t)sizeof(gpuserve_http_model), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Which replies are compressed, if the client accepts gzip. Replies below 1024 bytes and those that

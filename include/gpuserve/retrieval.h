@@ -169,6 +169,27 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_vector_ranges(const floa
                                                                      gpuserve_error *error);
 
 /**
+ * Read ranges from a .npy file, as `gpuserve calibrate` and numpy write it: [2, dim] of float32.
+ *
+ * @param ranges    Receives 2 * *dim floats; NULL: only the number of dimensions is read. On
+ *                  failure the contents are undefined.
+ * @param capacity  Floats at `ranges`.
+ * @param dim       Receives the dimensions of the vectors; unchanged on failure.
+ * @return GPUSERVE_OK; GPUSERVE_E_NOT_FOUND, GPUSERVE_E_IO: the file cannot be read;
+ *         GPUSERVE_E_FORMAT: another type or shape; GPUSERVE_E_TOO_LARGE: `capacity` is too small;
+ *         GPUSERVE_E_INVALID: a NULL argument
+ *
+ * Thread-safety: safe; no state. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_vector_ranges_read(const char *path, float *ranges, size_t capacity, size_t *dim,
+                            gpuserve_error *error);
+
+/** The `margin` of gpuserve_vector_ranges() for the built-in texts, which are few, in percent: the
+ *  ranges that the program, the server and the Python package use without a file. */
+#define GPUSERVE_CALIBRATION_MARGIN_PERCENT 25
+
+/**
  * Built-in texts of several subjects, lengths and languages: their vectors give usable ranges where
  * a caller has no texts. Own texts, some hundreds or more, give better ones.
  *

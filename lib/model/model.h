@@ -42,7 +42,7 @@ struct gsv_late_facts {
     int32_t length;            /* a shorter query is filled up to so many tokens; 0: it is not */
     bool is_min;               /* a longer query keeps its tokens */
     bool attends;              /* the text's tokens attend to those that fill it up */
-    char *token;               /* that fills a query up; NULL: the mask token of the tokenizer */
+    char *token;               /* that fills a query up; not NULL with a length */
     int32_t limits[GSV_ROLES]; /* most tokens of a text; 0: those of any text */
     char **skipped;            /* [n_skipped] tokens that have no vector */
     size_t n_skipped;

@@ -44,6 +44,7 @@ ENTITY_MAX_LABELS = 1024
 ENTITY_MAX_CANDIDATES = 1048576
 LONG_TEXT_BYTES = 16777216
 LONG_TEXT_CHUNKS = 1048576
+CALIBRATION_MARGIN_PERCENT = 25
 OK = 0
 E_INVALID = 1
 E_NOT_FOUND = 2
@@ -1281,6 +1282,13 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_float,
         c_void_p,
+        POINTER(Error),
+    ]),
+    "gpuserve_vector_ranges_read": (c_int, [
+        c_char_p,
+        c_void_p,
+        c_size_t,
+        POINTER(c_size_t),
         POINTER(Error),
     ]),
     "gpuserve_calibration_text": (c_char_p, [

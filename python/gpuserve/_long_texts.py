@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _abi, _texts
-from ._calls import Call, Floats, Request, finish, free_all, patiently
+from ._calls import Call, Request, finish, free_all, patiently
 from ._library import call
 from .errors import InvalidError
 
@@ -28,8 +28,8 @@ _TEXT, _BEGIN, _END, _TOKENS, _COLUMNS = 0, 2, 3, 4, 6
 class LongText(NamedTuple):
     """The vectors of one text with its windows or chunks."""
 
-    #: [dim] of the text, from windows; [n, dim] of its chunks, from late chunking.
-    vectors: Floats
+    #: [dim] of the text, from windows; [n, dim] of its chunks, from late chunking. Of the precision.
+    vectors: Any
     #: [n, 2]: start and end byte offset of each window or chunk in the UTF-8 text.
     spans: "NDArray[np.uint32]"
     #: [n]: tokens of each window or chunk, without prompt and special tokens.

@@ -9,6 +9,7 @@ from contextlib import closing
 from ctypes import byref, c_void_p, cast as cast_to_pointer
 from typing import (
     Any,
+    Callable,
     Dict,
     Generator,
     Iterable,
@@ -190,8 +191,6 @@ class Model(Handle):
         if device is not None and device not in (self.device, self.device.split(":")[0]):
             raise InvalidError(f"this model is on {self.device}, not on {device}",
                                f'open another: Model(..., device="{device}")')
-        if precision not in PRECISIONS:
-            raise InvalidError(f'precision "{precision}" is unknown', "known are " + ", ".join(PRECISIONS))
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
@@ -208,17 +207,28 @@ class Model(Handle):
         if not view.dim:
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "makes sparse vectors"))
+        convert = self._converter(view, precision, ranges, fields)
         made = self._rows(
             view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
-        shaped = made.output
-        if precision != "float32":
-            if ranges is None and precision in ("int8", "uint8"):
-                ranges = self._default_ranges(view, fields)
-            shaped = quantize_embeddings(shaped, precision, ranges=ranges)
+        shaped = convert(made.output)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
+
+    def _converter(self, view: Any, precision: str, ranges: Optional[Any],
+                   fields: Dict[str, Any]) -> Callable[[Floats], Any]:
+        """What converts one float32 vector or rows of them. Default ranges are computed here."""
+        if precision not in PRECISIONS:
+            raise InvalidError(f'precision "{precision}" is unknown', "known are " + ", ".join(PRECISIONS))
+        if precision == "float32":
+            return lambda rows: rows
+        used = self._default_ranges(view, fields) if ranges is None and precision in ("int8", "uint8") else ranges
+
+        def convert(rows: Floats) -> Any:
+            made = quantize_embeddings(rows.reshape(-1, rows.shape[-1]), precision, ranges=used)
+            return made if rows.ndim == 2 else made[0]
+        return convert
 
     def _default_ranges(self, view: Any, fields: Dict[str, Any]) -> Floats:
         """Ranges of the calibration texts for vectors of these dimensions and this normalization."""
@@ -226,7 +236,7 @@ class Model(Handle):
         key = (view.fingerprint, *form.values())
         if key not in self._ranges:
             made = self._rows(view, calibration_texts(), _abi.TASK_EMBED, form["dimensions"] or view.dim, form)
-            self._ranges[key] = vector_ranges(made.output, margin=0.25)
+            self._ranges[key] = vector_ranges(made.output, margin=_abi.CALIBRATION_MARGIN_PERCENT / 100)
         return self._ranges[key]
 
     def encode_query(self, inputs: Union[str, Iterable[str], None] = None, **options: Any) -> Any:
@@ -253,17 +263,22 @@ class Model(Handle):
     def encode_stream(self, inputs: Iterable[str], *, batch_size: int = arguments.CHUNK_TEXTS,
                       prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                       normalize_embeddings: bool = False,
-                      truncate_dim: Optional[int] = None, client: int = 0) -> Iterator[Floats]:
-        """Embed any number of texts in bounded memory: yields arrays of [at most batch_size, dim]."""
+                      truncate_dim: Optional[int] = None, precision: str = "float32",
+                      ranges: Optional[Any] = None, client: int = 0) -> Iterator[Any]:
+        """Embed any number of texts in bounded memory: yields arrays of [at most batch_size, dim].
+
+        ``precision`` and ``ranges`` as for :meth:`encode`.
+        """
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
                   "client": number(client, "client", 64)}
         columns = shape["dimensions"] or view.dim
+        convert = self._converter(view, precision, ranges, fields)
         with closing(self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
                                   columns, fields)) as stream:
             for made in stream:
-                yield made.output
+                yield convert(made.output)
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None, client: int = 0) -> Floats:
@@ -286,6 +301,7 @@ class Model(Handle):
                     stride: int = 0, spans: Optional[Sequence[Any]] = None,
                     prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                     normalize_embeddings: bool = False, truncate_dim: Optional[int] = None,
+                    precision: str = "float32", ranges: Optional[Any] = None,
                     cache: str = "default", client: int = 0) -> Union[LongText, List[LongText]]:
         """Embed texts of any length, whole: :class:`LongText` for one text, a list of them for many.
 
@@ -302,7 +318,8 @@ class Model(Handle):
                 overlap, with late chunking an overlap of 256 tokens, at most a quarter.
             spans: late: pairs of byte offsets in the UTF-8 text, in order, without overlap; for many
                 texts a list of them for each.
-            prompt_name, prompt, normalize_embeddings, truncate_dim, cache, client: as for :meth:`encode`.
+            prompt_name, prompt, normalize_embeddings, truncate_dim, precision, ranges, cache, client: as
+                for :meth:`encode`.
         """
         view = self._view
         alone = _texts.is_text(inputs)
@@ -316,7 +333,10 @@ class Model(Handle):
                   **arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)}
         how = {"cache": arguments.named(arguments.CACHES, cache, "cache"), "client": number(client, "client", 64)}
         given = [spans] if alone and spans is not None else spans
+        convert = self._converter(view, precision, ranges, fields)
         found = encode_long(self, view, texts, given, fields, how)
+        if precision != "float32":
+            found = [one._replace(vectors=convert(one.vectors)) for one in found]
         return found[0] if alone else found
 
     def encode_sparse(self, inputs: Union[str, Iterable[str]], *,
@@ -344,16 +364,16 @@ class Model(Handle):
     def encode_multi(self, inputs: Union[str, Iterable[str]], outputs: Optional[Sequence[str]] = None, *,
                      prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                      normalize_embeddings: bool = False, truncate_dim: Optional[int] = None,
-                     score: str = "default", truncation: str = "default", cache: str = "default",
-                     client: int = 0) -> Dict[str, Any]:
+                     precision: str = "float32", ranges: Optional[Any] = None, score: str = "default",
+                     truncation: str = "default", cache: str = "default", client: int = 0) -> Dict[str, Any]:
         """Several outputs of each text from one pass of the encoder, with the bits of separate calls.
 
         Args:
             outputs: any of ``"dense"``, ``"sparse"``, ``"colbert"`` (token vectors) and ``"labels"``
                 (scores). Default: dense, sparse and colbert, as far as the model makes them.
             score: of the labels, as for :meth:`predict_proba`.
-            prompt_name, prompt, normalize_embeddings, truncate_dim, truncation, cache, client: as for
-                :meth:`encode`; normalize_embeddings and truncate_dim apply to the dense vectors.
+            prompt_name, prompt, normalize_embeddings, truncate_dim, precision, ranges, truncation, cache,
+                client: as for :meth:`encode`; those of vectors apply to the dense ones.
 
         Returns:
             A dict by output. ``"dense"``: [n, dim]. ``"sparse"``: a list of :class:`Sparse`.
@@ -368,18 +388,22 @@ class Model(Handle):
             "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
         if "dense" in names:
             fields.update(arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings))
-        elif normalize_embeddings or truncate_dim is not None:
-            raise InvalidError("normalize_embeddings and truncate_dim are of dense vectors, which outputs "
-                               "does not have")
+        elif normalize_embeddings or truncate_dim is not None or precision != "float32":
+            raise InvalidError("normalize_embeddings, truncate_dim and precision are of dense vectors, "
+                               "which outputs does not have")
         if "labels" in names:
             fields["score"] = arguments.named(arguments.SCORES, score, "score")
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        convert = self._converter(view, precision, ranges, fields)
         encoding = Encoding(self, view, names, fields)
         size = encoding.size()
         for i in range(0, len(texts), size):
             encoding.add(texts[i:i + size], i)
-        return encoding.result(alone)
+        made = encoding.result(alone)
+        if precision != "float32":
+            made["dense"] = convert(made["dense"])
+        return made
 
     def max_sim(self, query: Any, documents: Sequence[Any]) -> Floats:
         """MaxSim of late interaction (ColBERT): for each document the sum over the query's token
@@ -565,7 +589,8 @@ class Model(Handle):
 
     def submit(self, inputs: Union[str, Sequence[str]], *, prompt_name: Optional[str] = None,
                prompt: Optional[str] = None, normalize_embeddings: bool = False,
-               truncate_dim: Optional[int] = None, deadline: Optional[float] = None,
+               truncate_dim: Optional[int] = None, precision: str = "float32",
+               ranges: Optional[Any] = None, deadline: Optional[float] = None,
                priority: str = "normal", client: int = 0,
                return_result: bool = False) -> "Future[Any]":
         """Start to embed and return at once; the future gets the result of :meth:`encode`.
@@ -577,7 +602,8 @@ class Model(Handle):
             deadline: seconds from now; a request that has not begun by then raises
                 :class:`~gpuserve.errors.ExpiredError`.
             priority: ``"high"``, ``"normal"`` or ``"low"``.
-            client, return_result: as for :meth:`encode`.
+            precision, ranges, client, return_result: as for :meth:`encode`. The first call for int8 or
+                uint8 without ranges waits for those of the calibration texts.
         """
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else list(inputs)
@@ -585,8 +611,11 @@ class Model(Handle):
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         output = np.empty((len(texts), shape["dimensions"] or view.dim), dtype=np.float32)
 
+        convert = self._converter(view, precision, ranges, shape)
+
         def done(call: Call) -> Any:
-            vectors = call.output[0] if alone else call.output
+            rows = convert(call.output)
+            vectors = rows[0] if alone else rows
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
         def start() -> "Future[Any]":
@@ -600,6 +629,11 @@ class Model(Handle):
 
     async def encode_async(self, inputs: Union[str, Sequence[str]], **options: Any) -> Any:
         """:meth:`encode` without blocking the event loop; options as for :meth:`submit`."""
+        if options.get("precision") in ("int8", "uint8") and options.get("ranges") is None:
+            shape = arguments.vector_fields(options.get("truncate_dim"), self._view.dim,
+                                            options.get("normalize_embeddings", False))
+            options["ranges"] = await asyncio.get_running_loop().run_in_executor(
+                None, lambda: self._default_ranges(self._view, shape))
         while True:
             try:
                 return await asyncio.wrap_future(self.submit(inputs, **options))

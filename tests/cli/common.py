@@ -2,6 +2,7 @@
 runner that prints a line a test and a last line `N passed, N failed`."""
 import array
 import json
+import math
 import os
 import struct
 import subprocess
@@ -65,6 +66,11 @@ def wait_until(condition, what="it does not happen"):
 def lines(text):
     """JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
+
+
+def cosine(a, b):
+    dot = sum(x * y for x, y in zip(a, b))
+    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
 def oracle_texts():

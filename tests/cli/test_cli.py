@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 
-from common import (Case, INSTRUMENTED, ORACLE, PATIENCE, PROGRAM, ROOT, environment, lines, main, model, npy,
+from common import (Case, INSTRUMENTED, ORACLE, PATIENCE, PROGRAM, ROOT, cosine, environment, lines, main, model, npy,
                     numbers, oracle_texts, safetensors)
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
@@ -30,11 +30,6 @@ def reference(name, key):
 def difference(a, b):
     assert len(a) == len(b), (len(a), len(b))
     return max(abs(x - y) for x, y in zip(a, b))
-
-
-def cosine(a, b):
-    dot = sum(x * y for x, y in zip(a, b))
-    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
 class Tokenize(Case):

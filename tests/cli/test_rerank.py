@@ -4,15 +4,10 @@ import json
 import math
 import os
 
-from common import Case, ROOT, lines, main, model
+from common import Case, ROOT, cosine, lines, main, model
 
 MINILM = "all-MiniLM-L6-v2"
 TINY = os.path.join(ROOT, "tests", "data", "models")
-
-
-def cosine(a, b):
-    dot = sum(x * y for x, y in zip(a, b))
-    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
 class Rerank(Case):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compact vectors: every bit as quantize_embeddings() of sentence-transformers made it
 (tools/make_compact_vectors.py), in numpy's float16, and through a model."""
+import asyncio
 import os
 
 import numpy as np
@@ -100,6 +101,29 @@ class Models(Case):
         cosines = (back * whole).sum(axis=1) / np.linalg.norm(back, axis=1)
         self.assertGreater(cosines.min(), 0.99)
         self.assertTrue((self.model.encode(TEXTS, precision="uint8").astype(int) - 128 == many).all())
+
+    def test_every_call_has_precisions(self):
+        with Model(model("all-MiniLM-L6-v2")) as opened:
+            given = vector_ranges(opened.encode(calibration_texts()))
+            texts = TEXTS[:3]
+            for precision, ranges in (("int8", None), ("uint8", given), ("binary", None), ("float16", None)):
+                options = {"precision": precision, "ranges": ranges}
+                want = opened.encode(texts, **options)
+                made = {"stream": np.concatenate(list(opened.encode_stream(texts, batch_size=2, **options))),
+                        "multi": opened.encode_multi(texts, ["dense"], **options)["dense"],
+                        "submit": opened.submit(texts, **options).result(),
+                        "async": asyncio.run(opened.encode_async(texts, **options)),
+                        "long": np.stack([one.vectors for one in opened.encode_long(texts, **options)])}
+                for name, rows in made.items():
+                    self.assertEqual((rows.dtype, rows.shape), (want.dtype, want.shape), (name, precision))
+                    self.assertTrue((rows == want).all(), (name, precision))
+                self.assertTrue((opened.submit(texts[0], **options).result() == want[0]).all())
+                self.assertTrue((opened.encode_multi(texts[0], ["dense"], **options)["dense"] == want[0]).all())
+                late = opened.encode_long("One sentence. Another one.", "late", chunk_by="sentence", **options).vectors
+                self.assertEqual((late.dtype, late.shape), (want.dtype, (2, want.shape[1])))
+            for call in (opened.encode, opened.submit, opened.encode_long, opened.encode_multi):
+                with self.assertRaisesRegex(gpuserve.errors.InvalidError, 'precision "int3" is unknown'):
+                    call("a", precision="int3")
 
     def test_given_ranges_and_dimensions(self):
         vectors = self.model.encode(TEXTS, truncate_dim=64)

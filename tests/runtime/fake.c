@@ -216,6 +216,15 @@ bool gsv_tokenizer_has_prefix(const struct gsv_tokenizer *tokenizer)
     return false;
 }
 
+gpuserve_status gsv_tokenizer_add_special(struct gsv_tokenizer *tokenizer, const char *token,
+                                          gpuserve_error *error)
+{
+    (void)tokenizer;
+    (void)token;
+    (void)error;
+    return GPUSERVE_OK;
+}
+
 int32_t gsv_tokenizer_id(const struct gsv_tokenizer *tokenizer, const char *token)
 {
     (void)tokenizer;

@@ -1,7 +1,7 @@
 /*
  * compact.c - converts embeddings to compact types; calibrates the ranges of int8 and uint8.
  *
- *   gsv_compact_start -> ranges known: gsv_call_start(job)
+ *   gsv_compact_start -> ranges given or known: gsv_call_start(job)
  *                     -> else: gsv_call_start(calibration texts) -> on_calibrated -> the job
  *
  * Two first requests at a time may both calibrate; the results are equal and one of them is kept.
@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define SCALAR (1u << GPUSERVE_PRECISION_INT8 | 1u << GPUSERVE_PRECISION_UINT8)
-#define MARGIN 0.25f /* the calibration texts are few */
 #define MAX_ENTRIES 16
 
 bool gsv_precision_named(const char *name, uint32_t *precision)
@@ -76,12 +75,13 @@ static void on_calibrated(struct gsv_exchange *exchange)
 {
     struct gsv_compact *compact = exchange->compact;
     const struct gsv_call *work = &exchange->work;
+    const float margin = GPUSERVE_CALIBRATION_MARGIN_PERCENT / 100.0f;
     float *ranges = gsv_keep(exchange, 2 * work->columns, sizeof(*ranges));
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (!ranges)
         return;
-    if (gpuserve_vector_ranges(work->job.output, work->job.n_items, work->columns, MARGIN, ranges,
+    if (gpuserve_vector_ranges(work->job.output, work->job.n_items, work->columns, margin, ranges,
                                &error) != GPUSERVE_OK) {
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the model has no ranges for int8: %s",
                    error.message);
@@ -118,9 +118,18 @@ static bool start_calibration(struct gsv_exchange *exchange, struct gsv_compact 
 bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *compact,
                            const gpuserve_job *job, bool (*start)(struct gsv_exchange *exchange))
 {
-    const size_t columns = job->dimensions ? job->dimensions : exchange->served->dim;
+    const struct gsv_served *served = exchange->served;
+    const size_t columns = job->dimensions ? job->dimensions : served->dim;
 
     if (!(compact->precisions & SCALAR))
+        return start(exchange);
+    if (served->given_ranges && served->ranges_dim != columns)
+        return gsv_refuse(exchange, GSV_P_UNSUPPORTED, NULL,
+                          "int8 and uint8 vectors of model \"%s\" have %zu dimensions, which its "
+                          "ranges were given for (--ranges), not %zu",
+                          served->name, served->ranges_dim, columns);
+    compact->ranges = served->given_ranges;
+    if (compact->ranges)
         return start(exchange);
     compact->ranges = find_ranges(exchange, job->normalize, columns);
     if (compact->ranges)

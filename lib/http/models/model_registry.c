@@ -281,6 +281,42 @@ static gpuserve_status copy_options(gpuserve_model_options *to, const gpuserve_m
     return st;
 }
 
+/* Copies and checks the ranges of int8 vectors, if any. */
+static gpuserve_status copy_ranges(struct gsv_entry *entry, const gpuserve_http_model *given,
+                                   gpuserve_error *error)
+{
+    const size_t dim = given->ranges_dim;
+    const float zero = 0.0f;
+    uint8_t byte;
+
+    if (!given->ranges != (dim == 0))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`ranges` is %s, ranges_dim is %zu",
+                        given->ranges ? "set" : "NULL", dim);
+    if (!given->ranges)
+        return GPUSERVE_OK;
+    entry->ranges = gsv_alloc_array(2, dim * sizeof(float));
+    if (!entry->ranges)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for ranges of %zu dimensions", dim);
+    memcpy(entry->ranges, given->ranges, 2 * dim * sizeof(float));
+    entry->ranges_dim = dim;
+    /* No vector: only the ranges are checked. */
+    return gpuserve_quantize(&zero, 0, dim, GPUSERVE_PRECISION_UINT8, entry->ranges, &byte, 0,
+                             error);
+}
+
+/* Ranges of fewer dimensions are those of shortened vectors. */
+static gpuserve_status give_ranges(struct gsv_served *served, const struct gsv_entry *entry,
+                                   gpuserve_error *error)
+{
+    served->given_ranges = entry->ranges;
+    served->ranges_dim = entry->ranges_dim;
+    if (entry->ranges_dim <= served->dim)
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_INVALID,
+                    "the ranges of model \"%s\" are for %zu dimensions, it has %zu", entry->name,
+                    entry->ranges_dim, served->dim);
+}
+
 static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *entry,
                                   const gpuserve_http_model *given, gpuserve_error *error)
 {
@@ -298,7 +334,9 @@ static gpuserve_status open_entry(struct gsv_models *models, struct gsv_entry *e
         return st;
     if (!copy_entry(entry, given))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model's names");
-    st = check_name(models, entry->name, entry, error);
+    st = copy_ranges(entry, given, error);
+    if (st == GPUSERVE_OK)
+        st = check_name(models, entry->name, entry, error);
     for (size_t i = 0; i < entry->n_aliases && st == GPUSERVE_OK; i++)
         st = check_name(models, entry->aliases[i], entry, error);
     return st == GPUSERVE_OK ? gsv_models_load(models, entry, false, error) : st;
@@ -348,6 +386,7 @@ void gsv_models_close(struct gsv_models *models)
         free(entry->head);
         free(entry->default_prompt);
         free(entry->default_prompt_name);
+        free(entry->ranges);
         free(entry->reason);
     }
     free(models->entries);
@@ -496,10 +535,12 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
     if (entry->path)
         st = gpuserve_model_open(&model, models->context, entry->path, &entry->options, error);
     served = st == GPUSERVE_OK ? describe(model, entry->path != NULL, entry->name, error) : NULL;
+    if (served)
+        st = give_ranges(served, entry, error);
     before = gsv_models_hold(models, entry);
     /* A model that cannot answer must not replace one that can. A first model is tested by its
      * first request. */
-    if (served && before)
+    if (served && before && st == GPUSERVE_OK)
         st = gsv_served_try(served, error);
     gsv_served_release(before);
     if (served && st == GPUSERVE_OK)

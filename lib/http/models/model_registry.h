@@ -75,6 +75,8 @@ struct gsv_served {
     _Atomic uint64_t used_ns; /* end of the last job */
     _Atomic size_t n_active;  /* jobs */
     _Atomic bool is_suspended;
+    const float *given_ranges; /* [2, ranges_dim] of int8 vectors, or NULL; of the entry */
+    size_t ranges_dim;
     _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.c */
 };
 
@@ -85,6 +87,8 @@ struct gsv_entry {
     gpuserve_model_options options; /* its strings are copies, below */
     char *device, *head, *default_prompt, *default_prompt_name;
     gpuserve_model *borrowed;
+    float *ranges; /* [2, ranges_dim] of int8 vectors, or NULL */
+    size_t ranges_dim;
     struct gsv_served *served; /* NULL: unloaded */
     char *reason;              /* why it is not loaded, or NULL */
 };

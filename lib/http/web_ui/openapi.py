@@ -99,8 +99,11 @@ COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": 
                      "description": "/v2/embed always keys the reply by type; /v1/embed does if this field is set"},
     truncate={"type": "string", "enum": ["NONE", "START", "END"]}, output_dimension=DIMENSIONS,
     max_tokens={**AT_LEAST_1, "description": "truncate each text at this number of tokens, including special tokens"})
+METHOD = {"type": ["string", "null"], "enum": ["cross-encoder", "cosine", "max-sim", None],
+          "description": "the score of a document; default: the model's own"}
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
                 top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "alias of `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
+                method=METHOD,
                 instruction=TEXT,
                 max_tokens_per_doc={**AT_LEAST_1, "description": "truncate each document at this number of tokens"},
                 truncation={**FLAG, "description": "false: reject texts over the model's limit"})
@@ -210,7 +213,7 @@ ROWS = [
     ("GET", "/info", "tei", "Describe the server and its model", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),
     ("POST", "/rerank", "tei", "Rerank texts (TEI) or documents (llama.cpp)", {"anyOf": [record(
-        ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, return_text=FLAG,
+        ("query", "texts"), model=MODEL, query=TEXT, texts=TEXTS, raw_scores=FLAG, method=METHOD, return_text=FLAG,
         top_n={"type": "integer", "minimum": 1}, truncate=TRUNCATE, truncation_direction=SIDE), RERANK]}, {}),
     ("POST", "/reranking", "tei", "Alias of /rerank", RERANK, RANKED),
     ("POST", "/similarity", "tei", "Similarity of a sentence to other sentences", record(

@@ -293,8 +293,40 @@ static gpuserve_status parse_model_config(struct gsv_late_facts *late,
     return read_skipped(late, words, name, error);
 }
 
+/* The text of a token of tokenizer_config.json: a string, or an object with `content`. */
+static const char *token_of(const struct gsv_json_value *json, const char *key)
+{
+    const struct gsv_json_value *value = gsv_json_member(json, key);
+
+    return gsv_json_get_string(
+        gsv_json_is(value, GSV_JSON_OBJECT) ? gsv_json_member(value, "content") : value);
+}
+
+/* By default the mask token fills a query up, in a tokenizer without one the end token. */
+static gpuserve_status choose_token(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                    gpuserve_error *error)
+{
+    struct gsv_late_facts *late = &modules->late;
+    struct gsv_json_value *json;
+    const char *token;
+    gpuserve_status st;
+
+    if (late->length == 0 || late->token)
+        return GPUSERVE_OK;
+    st = gsv_read_optional_json(&json, dir, modules->transformer, "tokenizer_config.json", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    token = token_of(json, "mask_token");
+    if (!token)
+        token = token_of(json, "eos_token");
+    st = set_text(&late->token, token ? token : "[MASK]", error);
+    gsv_json_free(&json);
+    return st;
+}
+
 /* Without MultiVectorMask the reference leaves expansion tokens out that nothing attends to. */
-static void finish(struct gsv_modules *modules)
+static gpuserve_status finish(struct gsv_modules *modules, const struct gsv_dir *dir,
+                              gpuserve_error *error)
 {
     struct gsv_late_facts *late = &modules->late;
     int32_t longest = late->length;
@@ -312,6 +344,7 @@ static void finish(struct gsv_modules *modules)
     /* A length of a role replaces max_seq_length, also by more. */
     if (modules->max_tokens > 0 && longest > modules->max_tokens)
         modules->max_tokens = longest;
+    return choose_token(modules, dir, error);
 }
 
 /* Read one file into the settings, if the directory has it. */
@@ -349,7 +382,7 @@ gpuserve_status gsv_late_read(struct gsv_modules *modules, const struct gsv_dir 
         st = read_file(modules, dir, modules->transformer, "sentence_bert_config.json", false,
                        error);
     if (st == GPUSERVE_OK)
-        finish(modules);
+        st = finish(modules, dir, error);
     return st == GPUSERVE_OK ? add_role_prompts(modules, dir, error) : st;
 }
 
@@ -413,6 +446,6 @@ gpuserve_status gsv_late_read_stanford(struct gsv_modules *modules, const struct
     st = parse_metadata(modules, dir, json, error);
     gsv_json_free(&json);
     if (st == GPUSERVE_OK)
-        finish(modules);
+        st = finish(modules, dir, error);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
 }

@@ -6,8 +6,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/base/json_tree.h"
-#include "lib/model/formats/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,41 +48,9 @@ static gpuserve_status add_marks(struct gsv_plan *plan, gpuserve_error *error)
 /* ------------------------------------------------------------------------------- expansion token
  */
 
-/* The text of a token of tokenizer_config.json: a string, or an object with `content`. */
-static const char *token_of(const struct gsv_json_value *json, const char *key)
-{
-    const struct gsv_json_value *value = gsv_json_member(json, key);
-
-    return gsv_json_get_string(
-        gsv_json_is(value, GSV_JSON_OBJECT) ? gsv_json_member(value, "content") : value);
-}
-
-/* The id of the tokenizer's mask token, else of its end token; -1 if it names neither. */
-static gpuserve_status find_mask(const struct gsv_plan *plan, int32_t *id, gpuserve_error *error)
-{
-    struct gsv_json_value *json;
-    const char *token;
-    gpuserve_status st = gsv_read_optional_json(&json, plan->dir, plan->facts->folder,
-                                                "tokenizer_config.json", error);
-
-    *id = -1;
-    if (st != GPUSERVE_OK)
-        return st;
-    token = token_of(json, "mask_token");
-    if (!token && gsv_tokenizer_id(plan->tokenizer, "[MASK]") >= 0)
-        token = "[MASK]"; /* the default of BertTokenizer */
-    if (!token)
-        token = token_of(json, "eos_token");
-    if (token)
-        *id = gsv_tokenizer_id(plan->tokenizer, token);
-    gsv_json_free(&json);
-    return GPUSERVE_OK;
-}
-
 static gpuserve_status find_expansion(struct gsv_plan *plan, gpuserve_error *error)
 {
     const struct gsv_late_facts *facts = plan->facts->late;
-    gpuserve_status st = GPUSERVE_OK;
 
     if (facts->length == 0)
         return GPUSERVE_OK;
@@ -92,15 +58,12 @@ static gpuserve_status find_expansion(struct gsv_plan *plan, gpuserve_error *err
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "%s: queries are expanded to %d tokens, but max_tokens is %d",
                         gsv_dir_path(plan->dir), facts->length, plan->max_tokens);
-    if (facts->token)
-        plan->late.fill_id = gsv_tokenizer_id(plan->tokenizer, facts->token);
-    else
-        st = find_mask(plan, &plan->late.fill_id, error);
-    if (st == GPUSERVE_OK && plan->late.fill_id < 0)
+    plan->late.fill_id = gsv_tokenizer_id(plan->tokenizer, facts->token);
+    if (plan->late.fill_id < 0)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: the token '%.64s' of query_expansion is not in the vocabulary",
-                        gsv_dir_path(plan->dir), facts->token ? facts->token : "mask_token");
-    return st;
+                        gsv_dir_path(plan->dir), facts->token);
+    return GPUSERVE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- skip list

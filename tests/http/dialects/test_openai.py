@@ -1,7 +1,10 @@
 """The `openai` package, unmodified, against the server; and what it must be told when it errs."""
 import base64
 import os
+import shutil
 import struct
+import subprocess
+import tempfile
 
 from serving import MINILM, Served, Server, embed, main, use_clients
 
@@ -9,7 +12,7 @@ use_clients()
 
 import openai  # noqa: E402
 
-from common import ROOT  # noqa: E402
+from common import PROGRAM, ROOT  # noqa: E402
 
 NAME = "all-MiniLM-L6-v2"
 TEXTS = ["a dog", "Une phrase française.", "x" * 40, "two\nlines\tand \"quotes\" \\ \U0001F600"]
@@ -216,6 +219,13 @@ class Compact(Served):
         for got, value in zip(struct.unpack("<384e", halves), embed(["a dog"])[0]):
             self.assertLess(abs(got - value), 1e-4)
 
+    def test_the_client_receives_bytes(self):
+        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none")
+        for precision in ("int8", "uint8", "binary", "ubinary"):
+            want = [[int(value) for value in row] for row in embed(TEXTS, "--precision", precision)]
+            got = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float", extra_body={"embed_dtype": precision})
+            self.assertEqual([one.embedding for one in got.data], want, precision)
+
     def test_dimensions_have_ranges_of_their_own(self):
         want = embed(["a dog"], "--precision", "int8", "--dimensions", "16")[0]
         self.assertEqual(self.asked(dimensions=16, output_dtype="int8"), [int(value) for value in want])
@@ -224,6 +234,42 @@ class Compact(Served):
     def test_two_types_are_refused(self):
         self.refused(400, "but another field names another type", "/v1/embeddings",
                      {"input": "a", "embedding_type": "binary", "output_dtype": "int8"})
+
+
+class Ranges(Served):
+    """--ranges: the bytes are those of the program with the same file."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.paths = {}
+        for dimensions in (384, 16):
+            cls.paths[dimensions] = os.path.join(cls.folder, "%d.npy" % dimensions)
+            subprocess.run([PROGRAM, "calibrate", "-q", "-m", MINILM, "--dimensions", str(dimensions), "-o", cls.paths[dimensions],
+                            "a dog", "two cats", "Ein Satz.", "?", "the price of oil"], check=True, timeout=300)
+        cls.arguments = ("whole=" + MINILM, "short=" + MINILM, "own=" + MINILM, "--ranges", cls.paths[384],
+                         "--ranges", "short=" + cls.paths[16])
+        super().setUpClass()
+
+    def test_bytes_equal_the_program(self):
+        for model, options in (("whole", ("--ranges", self.paths[384])), ("own", ()),
+                               ("short", ("--ranges", self.paths[16], "--dimensions", "16"))):
+            fields = {"dimensions": 16} if model == "short" else {}
+            for precision in ("int8", "uint8"):
+                want = [int(value) for value in embed(["a dog"], "--precision", precision, *options)[0]]
+                reply = self.server.post("/v1/embeddings", {"model": model, "input": "a dog", "embed_dtype": precision, **fields})
+                self.assertEqual(reply.json()["data"][0]["embedding"], want, (model, precision))
+        self.refused(400, "have 16 dimensions, which its ranges were given for (--ranges), not 384", "/v1/embeddings",
+                     {"model": "short", "input": "a", "embed_dtype": "int8"})
+
+    def test_wrong_ranges_are_refused_at_the_start(self):
+        for arguments, words in ((("--ranges", "other=" + self.paths[16]), 'no model argument has the name "other"'),
+                                 (("--ranges", os.path.join(self.folder, "none")), "No such file"),
+                                 (("--ranges", self.paths[16], "--ranges", self.paths[16]), "has ranges already")):
+            with self.assertRaises(AssertionError) as caught:
+                Server(MINILM, *arguments)
+            self.assertIn(words, str(caught.exception))
 
 
 class Limits(Served):

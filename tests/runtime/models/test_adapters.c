@@ -71,19 +71,25 @@ static void vectors_of(gpuserve_model *model, float *rows, size_t *n)
     free_texts(&texts);
 }
 
-/* The smallest cosine of rows with the reference of an adapter. */
-static double least_cosine(const float *rows, size_t n, const char *name)
+/* Rows beside the reference of an adapter. */
+static struct difference difference_of(const float *rows, size_t n, const char *name)
 {
     char tensor[96];
     size_t count;
-    double *want, least;
+    struct difference difference;
+    double *want;
 
     snprintf(tensor, sizeof(tensor), "embedding_%s%sf64", name ? name : "", name ? "_" : "");
     want = read_reference(test_data("models/" SOURCE "/reference.safetensors"), tensor, &count);
     cr_assert_eq(count, n * DIM);
-    least = compare_rows(rows, want, n, DIM).min_cosine;
+    difference = compare_rows(rows, want, n, DIM);
     free(want);
-    return least;
+    return difference;
+}
+
+static double least_cosine(const float *rows, size_t n, const char *name)
+{
+    return difference_of(rows, n, name).min_cosine;
 }
 
 Test(adapters, the_default_prompt_chooses_the_adapter_of_token_ids)
@@ -99,6 +105,7 @@ Test(adapters, the_default_prompt_chooses_the_adapter_of_token_ids)
 
             cr_expect(i == j ? cosine > 1 - 1e-6 : cosine < 1 - 1e-4, "%zu, %zu: %g", i, j, cosine);
         }
+        cr_expect_leq(difference_of(rows, n, names[i]).largest, 1e-5, "%zu", i);
         gpuserve_model_close(&model);
     }
 }
