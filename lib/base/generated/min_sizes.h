@@ -15,7 +15,7 @@
 { "gpuserve_entity_request", 72 }, /* 0.2.0 */
 { "gpuserve_error", 1040 }, /* 0.2.0 */
 { "gpuserve_footprint", 64 }, /* 0.2.0 */
-{ "gpuserve_http_model", 56 }, /* 0.2.0 */
+{ "gpuserve_http_model", 72 }, /* 0.2.0 */
 { "gpuserve_http_options", 256 }, /* 0.2.0 */
 { "gpuserve_job", 200 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
