@@ -16,7 +16,7 @@
 #define BLOCK 128          /* texts of a job */
 #define MATRIX_TEXTS 10000 /* all token vectors are in memory */
 
-struct texts {
+struct late_texts {
     char **at; /* [n] owned */
     size_t *sizes;
     size_t n, capacity;
@@ -39,7 +39,7 @@ struct comparison {
     size_t n_truncated;
 };
 
-static void add_text(struct texts *texts, const char *text, size_t size)
+static void add_text(struct late_texts *texts, const char *text, size_t size)
 {
     size_t capacity = texts->capacity;
 
@@ -49,14 +49,14 @@ static void add_text(struct texts *texts, const char *text, size_t size)
     texts->sizes[texts->n++] = size;
 }
 
-static void clear_texts(struct texts *texts)
+static void clear_texts(struct late_texts *texts)
 {
     for (size_t i = 0; i < texts->n; i++)
         free(texts->at[i]);
     texts->n = 0;
 }
 
-static void free_texts(struct texts *texts)
+static void free_texts(struct late_texts *texts)
 {
     clear_texts(texts);
     free(texts->at);
@@ -82,7 +82,7 @@ static void append(struct comparison *c, struct vectors *to, const size_t *offse
 }
 
 /* Append the token vectors of texts [first, first + n) in a role. */
-static int add_block(struct comparison *c, const struct texts *texts, size_t first, size_t n,
+static int add_block(struct comparison *c, const struct late_texts *texts, size_t first, size_t n,
                      const char *role, struct vectors *to)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -108,7 +108,7 @@ static int add_block(struct comparison *c, const struct texts *texts, size_t fir
     return CLI_OK;
 }
 
-static int add_all(struct comparison *c, const struct texts *texts, const char *role,
+static int add_all(struct comparison *c, const struct late_texts *texts, const char *role,
                    struct vectors *to)
 {
     int result = CLI_OK;
@@ -142,7 +142,7 @@ static int write_row(struct comparison *c, const struct vectors *queries, size_t
     return cli_output_check(c->output);
 }
 
-static int write_matrix(struct comparison *c, const struct texts *texts)
+static int write_matrix(struct comparison *c, const struct late_texts *texts)
 {
     struct vectors queries = { 0 }, documents = { 0 };
     float *row = cli_alloc(texts->n, sizeof(*row));
@@ -160,7 +160,7 @@ static int write_matrix(struct comparison *c, const struct texts *texts)
 
 static int compare_all(struct comparison *c, struct cli_input *input)
 {
-    struct texts texts = { 0 };
+    struct late_texts texts = { 0 };
     struct cli_record record;
     int found = 1, result = CLI_OK;
 
@@ -180,7 +180,8 @@ static int compare_all(struct comparison *c, struct cli_input *input)
     return result;
 }
 
-static int write_pairs(struct comparison *c, const struct texts *first, const struct texts *second)
+static int write_pairs(struct comparison *c, const struct late_texts *first,
+                       const struct late_texts *second)
 {
     struct vectors queries = { 0 }, documents = { 0 };
     int result = add_all(c, first, "query", &queries);
@@ -201,7 +202,7 @@ static int write_pairs(struct comparison *c, const struct texts *first, const st
 
 static int compare_pairs(struct comparison *c, struct cli_input *input)
 {
-    struct texts first = { 0 }, second = { 0 };
+    struct late_texts first = { 0 }, second = { 0 };
     struct cli_record record;
     int found = 1, result = CLI_OK;
 

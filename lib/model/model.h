@@ -46,10 +46,10 @@ struct gsv_late_facts {
     int32_t limits[GSV_ROLES]; /* most tokens of a text; 0: those of any text */
     char **skipped;            /* [n_skipped] tokens that have no vector */
     size_t n_skipped;
-    bool skips[GSV_ROLES];  /* texts of this role, for which GSV_ROLE_NONE counts as a document */
-    char *marks[GSV_ROLES]; /* text before a text, or NULL: a token of the vocabulary, or begins
+    bool skips[GSV_ROLES]; /* texts of this role, for which GSV_ROLE_NONE counts as a document */
+    char *prefixes[GSV_ROLES]; /* text before a text, or NULL: a token of the vocabulary, or begins
                                with one and white space */
-    bool has_mask;          /* a module says which vectors count */
+    bool has_mask;             /* a module says which vectors count */
 };
 
 /* One Dense module between pooling and output, or one layer of a head. */

@@ -305,8 +305,8 @@ static gpuserve_status copy_ranges(struct gsv_entry *entry, const gpuserve_http_
 }
 
 /* Ranges of fewer dimensions are those of shortened vectors. */
-static gpuserve_status give_ranges(struct gsv_served *served, const struct gsv_entry *entry,
-                                   gpuserve_error *error)
+static gpuserve_status set_given_ranges(struct gsv_served *served, const struct gsv_entry *entry,
+                                        gpuserve_error *error)
 {
     served->given_ranges = entry->ranges;
     served->ranges_dim = entry->ranges_dim;
@@ -536,7 +536,7 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
         st = gpuserve_model_open(&model, models->context, entry->path, &entry->options, error);
     served = st == GPUSERVE_OK ? describe(model, entry->path != NULL, entry->name, error) : NULL;
     if (served)
-        st = give_ranges(served, entry, error);
+        st = set_given_ranges(served, entry, error);
     before = gsv_models_hold(models, entry);
     /* A model that cannot answer must not replace one that can. A first model is tested by its
      * first request. */

@@ -1,12 +1,12 @@
 /*
  * late_interaction.c - reads how queries and documents of a late interaction model (ColBERT) are
- * encoded: lengths, query expansion, the list of skipped words, marks.
+ * encoded: lengths, query expansion, the list of skipped words, prefixes.
  *
  *   sentence_bert_config.json           query_length, document_length, query_expansion: these win
  *   config_sentence_transformers.json   the same, and PyLate's do_query_expansion,
  *                                       attend_to_expansion_tokens, skiplist_words, prefixes
  *   MultiVectorMask                     skiplist_words, skiplist_tasks
- *   artifact.metadata                   Stanford's query_maxlen, doc_maxlen, marks
+ *   artifact.metadata                   Stanford's query_maxlen, doc_maxlen, tokens before a text
  *
  * The rules are those of MultiVectorEncoder of sentence-transformers, which loads all of these.
  */
@@ -31,7 +31,7 @@ void gsv_late_reset(struct gsv_late_facts *late)
     free(late->skipped);
     free(late->token);
     for (int i = 0; i < GSV_ROLES; i++)
-        free(late->marks[i]);
+        free(late->prefixes[i]);
     memset(late, 0, sizeof(*late));
 }
 
@@ -253,8 +253,8 @@ static gpuserve_status parse_pylate_expansion(struct gsv_late_facts *late,
 }
 
 /* The first words of prompts that may be tokens of the vocabulary. */
-static gpuserve_status read_marks(struct gsv_late_facts *late, const struct gsv_json_value *json,
-                                  gpuserve_error *error)
+static gpuserve_status read_prefixes(struct gsv_late_facts *late, const struct gsv_json_value *json,
+                                     gpuserve_error *error)
 {
     static const char *const keys[GSV_ROLES] = {
         [GSV_ROLE_QUERY] = "query_prefix", [GSV_ROLE_DOCUMENT] = "document_prefix"
@@ -265,7 +265,7 @@ static gpuserve_status read_marks(struct gsv_late_facts *late, const struct gsv_
         const char *prefix = gsv_json_get_string(gsv_json_member(json, keys[role]));
 
         if (prefix && *prefix)
-            st = set_text(&late->marks[role], prefix, error);
+            st = set_text(&late->prefixes[role], prefix, error);
     }
     return st;
 }
@@ -281,7 +281,7 @@ static gpuserve_status parse_model_config(struct gsv_late_facts *late,
     if (st == GPUSERVE_OK && !gsv_json_member(json, "query_expansion"))
         st = parse_pylate_expansion(late, json, name, error);
     if (st == GPUSERVE_OK)
-        st = read_marks(late, json, error);
+        st = read_prefixes(late, json, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_string(json, "model_type", name, &type, error);
     if (st != GPUSERVE_OK || late->has_mask || strcmp(type, "ColBERT") != 0)
@@ -388,21 +388,22 @@ gpuserve_status gsv_late_read(struct gsv_modules *modules, const struct gsv_dir 
 
 /* ------------------------------------------------------------------------------------- Stanford */
 
-static gpuserve_status add_mark(struct gsv_modules *modules, const struct gsv_dir *dir,
-                                enum gsv_role role, const char *token, gpuserve_error *error)
+static gpuserve_status add_stanford_prefix(struct gsv_modules *modules, const struct gsv_dir *dir,
+                                           enum gsv_role role, const char *token,
+                                           gpuserve_error *error)
 {
     static const char *const names[GSV_ROLES] = {
         [GSV_ROLE_QUERY] = "query", [GSV_ROLE_DOCUMENT] = "document"
     };
     const size_t size = strlen(token);
-    char *mark = gsv_alloc_array(size + 2, 1);
+    char *prefix = gsv_alloc_array(size + 2, 1);
 
-    if (!mark)
+    if (!prefix)
         return nomem(error);
-    memcpy(mark, token, size);
-    mark[size] = ' ';
-    modules->late.marks[role] = mark;
-    return gsv_prompt_add(modules, dir, names[role], mark, error);
+    memcpy(prefix, token, size);
+    prefix[size] = ' ';
+    modules->late.prefixes[role] = prefix;
+    return gsv_prompt_add(modules, dir, names[role], prefix, error);
 }
 
 static gpuserve_status parse_metadata(struct gsv_modules *modules, const struct gsv_dir *dir,
@@ -426,9 +427,9 @@ static gpuserve_status parse_metadata(struct gsv_modules *modules, const struct 
     if (st == GPUSERVE_OK)
         st = gsv_json_bool(json, "mask_punctuation", name, &skips, error);
     if (st == GPUSERVE_OK)
-        st = add_mark(modules, dir, GSV_ROLE_QUERY, query, error);
+        st = add_stanford_prefix(modules, dir, GSV_ROLE_QUERY, query, error);
     if (st == GPUSERVE_OK)
-        st = add_mark(modules, dir, GSV_ROLE_DOCUMENT, document, error);
+        st = add_stanford_prefix(modules, dir, GSV_ROLE_DOCUMENT, document, error);
     late->length = (int32_t)query_length;
     late->limits[GSV_ROLE_DOCUMENT] = (int32_t)document_length;
     late->has_mask = true;

@@ -10,25 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------------------- marks
+/* -------------------------------------------------------------------------------------- prefixes
  */
 
 /* Make `text` a special token if the vocabulary has it. *known tells whether it does. */
-static gpuserve_status add_mark(struct gsv_plan *plan, const char *text, bool *known,
-                                gpuserve_error *error)
+static gpuserve_status add_prefix_token(struct gsv_plan *plan, const char *text, bool *known,
+                                        gpuserve_error *error)
 {
     *known = gsv_tokenizer_id(plan->tokenizer, text) >= 0;
     return *known ? gsv_tokenizer_add_special(plan->tokenizer, text, error) : GPUSERVE_OK;
 }
 
-/* A mark is one token, or its first word is. Text that is neither stays text. */
-static gpuserve_status add_marks(struct gsv_plan *plan, gpuserve_error *error)
+/* A prefix is one token, or its first word is. Text that is neither stays text. */
+static gpuserve_status add_prefix_tokens(struct gsv_plan *plan, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
 
     for (int role = GSV_ROLE_QUERY; role < GSV_ROLES && st == GPUSERVE_OK; role++) {
-        const char *mark = plan->facts->late->marks[role];
-        const char *word = mark ? mark + strspn(mark, " \t\n") : "";
+        const char *prefix = plan->facts->late->prefixes[role];
+        const char *word = prefix ? prefix + strspn(prefix, " \t\n") : "";
         bool known = false;
         char *first;
 
@@ -36,10 +36,10 @@ static gpuserve_status add_marks(struct gsv_plan *plan, gpuserve_error *error)
             continue;
         first = gsv_copy_text(word, strcspn(word, " \t\n"));
         if (!first)
-            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the mark of a text");
-        st = add_mark(plan, mark, &known, error);
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the prefix of a text");
+        st = add_prefix_token(plan, prefix, &known, error);
         if (st == GPUSERVE_OK && !known)
-            st = add_mark(plan, first, &known, error);
+            st = add_prefix_token(plan, first, &known, error);
         free(first);
     }
     return st;
@@ -106,7 +106,7 @@ bool gsv_is_skipped(const struct gsv_late_plan *late, int32_t id)
 
 gpuserve_status gsv_late_plan_make(struct gsv_plan *plan, gpuserve_error *error)
 {
-    gpuserve_status st = add_marks(plan, error);
+    gpuserve_status st = add_prefix_tokens(plan, error);
 
     if (st == GPUSERVE_OK)
         st = find_expansion(plan, error);

@@ -162,8 +162,8 @@ size_t gsv_pair_middle_write(const struct gsv_pair_template *template,
  * skip list has none: its row is left out of the job's output.
  */
 
-/* Find the ids of the expansion token and of the skipped words, and make the marks tokens of the
- * tokenizer. The plan's tokenizer and max_tokens must be set. */
+/* Find the ids of the expansion token and of the skipped words, and make the prefixes tokens
+ * of the tokenizer. The plan's tokenizer and max_tokens must be set. */
 gpuserve_status gsv_late_plan_make(struct gsv_plan *plan, gpuserve_error *error);
 void gsv_late_plan_reset(struct gsv_late_plan *late);
 

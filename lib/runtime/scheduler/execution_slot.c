@@ -63,8 +63,8 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 }
 
 /* Copy the rows of an item's tokens that are not skipped; returns the end of all its rows. */
-static const float *copy_kept(const struct gsv_late_plan *late, const struct gsv_part *part,
-                              const float *from, size_t columns, float *to)
+static const float *copy_unskipped(const struct gsv_late_plan *late, const struct gsv_part *part,
+                                   const float *from, size_t columns, float *to)
 {
     const struct gsv_item *item = &part->request->items[part->item];
     const int32_t *ids = part->chunk->ids + item->offset;
@@ -97,7 +97,7 @@ static void unpack_output(const struct gsv_slot *slot, uint32_t task)
                     gsv_output_offset(outputs, task, item->n_rows);
 
         if (drops) {
-            from = copy_kept(&plan->late, part, from, (size_t)outputs->columns[task], to);
+            from = copy_unskipped(&plan->late, part, from, (size_t)outputs->columns[task], to);
             continue;
         }
         if (gathers)
