@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import tempfile
 
 from serving import Served, main
 
-from common import ROOT
+from common import PROGRAM, ROOT, safetensors
 
 DATA = os.path.join(ROOT, "tests", "data")
 EVERY = ["dense", "sparse", "colbert"]
@@ -160,6 +161,50 @@ class Outputs(Served):
             reply = self.server.post("/rerank", {"model": "m3", "query": "w1", "texts": ["w2", "w1"], "method": method})
             self.assertEqual(reply.status, 200, reply.body)
             self.assertEqual(reply.headers["x-gpuserve-rerank-method"], method)
+
+
+class Adapters(Served):
+    """LoRA adapters of Jina v3 by the name of the task: ids as in the reference, texts as the program."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, folder)
+        cls.folder = os.path.join(folder, "lora")
+        shutil.copytree(os.path.join(DATA, "models", "jina-v3-hub-lora"), cls.folder)
+        words = "[PAD] [UNK] [CLS] [SEP] [MASK] represent the query for retrieving evidence documents : document retrieval".split()
+        with open(os.path.join(cls.folder, "vocab.txt"), "w", encoding="utf-8") as file:
+            file.write("".join(word + "\n" for word in words + ["w%d" % i for i in range(len(words), 48)]))
+        cls.reference = safetensors(os.path.join(cls.folder, "reference.safetensors"))
+        cls.arguments = (cls.folder, "--default-prompt-name", "separation")
+        super().setUpClass()
+
+    def test_ids_have_the_default_adapter(self):
+        n_tokens, ids, lists = self.reference["n_tokens"][1], self.reference["ids"][1], []
+        for n in n_tokens:
+            first = sum(map(len, lists))
+            lists.append(list(ids[first:first + n]))
+        rows = self.server.post("/v1/embeddings", {"input": lists}).json()["data"]
+        want = self.reference["embedding_separation_f64"][1]
+        width = len(want) // len(lists)
+        for i, row in enumerate(rows):
+            unit = want[i * width:(i + 1) * width]
+            norm = sum(x * x for x in unit) ** 0.5
+            self.assertVector(row["embedding"], [x / norm for x in unit], 1e-5)
+
+    def test_a_task_chooses_the_adapter(self):
+        text, seen = "w20 w21 w22", []
+        for name in ("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"):
+            done = subprocess.run([PROGRAM, "embed", "-q", "-d", "cpu", "-m", self.folder, "--prompt-name", name, text],
+                                  check=True, capture_output=True, timeout=300)
+            want = json.loads(done.stdout)["embedding"]
+            for field in ("task", "prompt_name", "input_type"):
+                reply = self.server.post("/v1/embeddings", {"input": text, field: name})
+                self.assertEqual(reply.status, 200, reply.body)
+                self.assertVector(reply.json()["data"][0]["embedding"], want, 1e-6)
+            self.assertNotIn(want, seen)
+            seen.append(want)
+        self.refused(400, "unknown", "/v1/embeddings", {"input": text, "prompt_name": "other"})
 
 
 if __name__ == "__main__":
