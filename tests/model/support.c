@@ -166,7 +166,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         work.max_seqlen = work.max_tokens;
     cr_assert_eq(
         gsv_net_load(&model->net, model->spec, model->backend, model->device, &net, &error),
-        GPUSERVE_OK, "%s", error.message);
+        GPUSERVE_OK, "%s: %s", path, error.message);
     cr_assert_eq(gsv_exec_create(&model->work, model->net, &work, &error), GPUSERVE_OK, "%s",
                  error.message);
 }

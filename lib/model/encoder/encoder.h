@@ -144,9 +144,15 @@ gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_toke
                                      const struct gpuserve_host_batch *batch, int32_t *host,
                                      void *to, gpuserve_error *error);
 
-/* The same with memory of its own, for a batch that runs several times. */
+/* Write the row of zeros after the `max_tokens` rows of `hidden`, which a convolution reads outside
+ * of the text. Other models have none. */
+gpuserve_status gsv_write_zero_row(const struct gsv_net *net, int32_t max_tokens, void *hidden,
+                                   gpuserve_error *error);
+
+/* Both with host memory of its own, for a batch that runs several times. */
 gpuserve_status gsv_fill_neighbours(const struct gsv_net *net, int32_t max_tokens,
-                                    const struct gpuserve_host_batch *batch, void *to,
+                                    const struct gpuserve_host_batch *batch,
+                                    const struct gsv_activations *at, void *to,
                                     gpuserve_error *error);
 
 #endif

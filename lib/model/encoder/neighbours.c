@@ -66,8 +66,28 @@ gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_toke
     return net->backend->memory_write(net->device, to, host, n * sizeof(*host), error);
 }
 
+gpuserve_status gsv_write_zero_row(const struct gsv_net *net, int32_t max_tokens, void *hidden,
+                                   gpuserve_error *error)
+{
+    const size_t row =
+        (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
+    char *zeros;
+    gpuserve_status st;
+
+    if (net->spec->config.convolution.kernel == 0)
+        return GPUSERVE_OK;
+    zeros = gsv_alloc_array(row, 1);
+    if (!zeros)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    st = net->backend->memory_write(net->device, (char *)hidden + (size_t)max_tokens * row, zeros,
+                                    row, error);
+    free(zeros);
+    return st;
+}
+
 gpuserve_status gsv_fill_neighbours(const struct gsv_net *net, int32_t max_tokens,
-                                    const struct gpuserve_host_batch *batch, void *to,
+                                    const struct gpuserve_host_batch *batch,
+                                    const struct gsv_activations *at, void *to,
                                     gpuserve_error *error)
 {
     const size_t n = (size_t)gsv_neighbours_per_token(&net->spec->config) * (size_t)max_tokens;
@@ -81,5 +101,5 @@ gpuserve_status gsv_fill_neighbours(const struct gsv_net *net, int32_t max_token
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     st = gsv_write_neighbours(net, max_tokens, batch, host, to, error);
     free(host);
-    return st;
+    return st == GPUSERVE_OK ? gsv_write_zero_row(net, max_tokens, at->hidden, error) : st;
 }

@@ -63,23 +63,6 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
     return whole ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 }
 
-/* The row of `hidden` that stands for tokens outside of a text. */
-static gpuserve_status write_zeros(const struct gsv_exec *work, gpuserve_error *error)
-{
-    const struct gsv_net *net = work->net;
-    const size_t row =
-        (size_t)net->spec->config.hidden_size * net->backend->activation_size(net->dtype);
-    char *zeros = gsv_alloc_array(row, 1);
-    gpuserve_status st;
-
-    if (!zeros)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-    st = net->backend->memory_write(
-        net->device, (char *)work->at.hidden + (size_t)work->max_tokens * row, zeros, row, error);
-    free(zeros);
-    return st;
-}
-
 gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net,
                                 const struct gsv_exec_options *options, gpuserve_error *error)
 {
@@ -109,8 +92,8 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
     st = alloc_host_buffers(work, options, error);
-    if (st == GPUSERVE_OK && net->spec->config.convolution.kernel > 0)
-        st = write_zeros(work, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_write_zero_row(net, options->max_tokens, work->at.hidden, error);
     if (st != GPUSERVE_OK)
         goto fail;
     stream = gsv_stream_options(net->spec, backend, options, &work->layout);

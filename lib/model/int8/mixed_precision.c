@@ -104,8 +104,8 @@ static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t
         return st;
     probe->memory = memory;
     probe->at = gsv_map_activations(&layout, probe->memory, options.max_tokens);
-    st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, probe->memory + layout.neighbours,
-                             error);
+    st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, &probe->at,
+                             probe->memory + layout.neighbours, error);
     if (st != GPUSERVE_OK)
         return st;
     stream = gsv_stream_options(m->net->spec, backend, &options, &layout);

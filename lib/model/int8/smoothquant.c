@@ -99,8 +99,8 @@ static gpuserve_status smoother_init(struct smoother *s, gpuserve_error *error)
         return st;
     s->memory = memory;
     s->at = gsv_map_activations(&layout, s->memory, options.max_tokens);
-    st = gsv_fill_neighbours(s->net, options.max_tokens, s->host, s->memory + layout.neighbours,
-                             error);
+    st = gsv_fill_neighbours(s->net, options.max_tokens, s->host, &s->at,
+                             s->memory + layout.neighbours, error);
     if (st == GPUSERVE_OK)
         st = alloc_host(s, (size_t)layout.wide_columns, error);
     if (st != GPUSERVE_OK)
