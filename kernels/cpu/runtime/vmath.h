@@ -104,21 +104,30 @@ GSV_INLINE vf vf_gelu(vf x)
     return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
 }
 
-/* GELU within 7e-6, for int8: the next step rounds the row to 256 values. */
+/* GELU within 1.3e-5, for int8: the next step rounds the row to 256 values.
+ *
+ *   GELU(x) = max(x, 0) - t Q(t), t = |x|, Q(t) = 1 - Phi(t)
+ *
+ * Q is a polynomial around the middle of [0, limit]. Past the limit t stays there, where t Q(t) is
+ * below the error. A half of the operations of vf_gelu(), and no division. For float32 a polynomial
+ * of this form needs degree 15, which is no faster than the fraction. */
 GSV_INLINE vf vf_gelu_bytes(vf x)
 {
-    const vf limit = vf_set(4.8f), half = vf_set(0.5f);
-    const vf near = vf_min(limit, vf_max(-limit, x));
-    const vf square = near * near;
-    vf p = vf_set(3.14667959e-05f), q = vf_set(0.00112621672f);
+    const float limit = 4.4f;
+    const vf t = vf_min(vf_set(limit), (vf)((vi)x & vi_set(0x7FFFFFFF)));
+    const vf s = t - vf_set(limit / 2);
+    vf q = vf_set(-1.40901166e-05f);
 
-    p = vf_fma(p, square, vf_set(0.00378622115f));
-    q = vf_fma(q, square, vf_set(0.0242145006f));
-    p = vf_fma(p, square, vf_set(0.0284237079f));
-    q = vf_fma(q, square, vf_set(0.23773855f));
-    p = vf_fma(p, square, vf_set(0.398905277f));
-    q = vf_fma(q, square, vf_set(1.0f));
-    return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
+    q = vf_fma(q, s, vf_set(5.15518295e-05f));
+    q = vf_fma(q, s, vf_set(0.00016149634f));
+    q = vf_fma(q, s, vf_set(-0.00105918909f));
+    q = vf_fma(q, s, vf_set(0.000924651453f));
+    q = vf_fma(q, s, vf_set(0.00592603814f));
+    q = vf_fma(q, s, vf_set(-0.0228102244f));
+    q = vf_fma(q, s, vf_set(0.0390579253f));
+    q = vf_fma(q, s, vf_set(-0.0354545526f));
+    q = vf_fma(q, s, vf_set(0.0139003564f));
+    return vf_fma(-t, q, vf_max(vf_set(0.0f), x));
 }
 
 /* GELU in tanh form: x / 2 * (1 + tanh u) equals x * sigmoid(2 u). */
