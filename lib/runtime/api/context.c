@@ -89,9 +89,8 @@ static int32_t allowed_threads(void)
     return allowance.threads;
 }
 
-/* A context with the parts that its higher layers define. */
-struct whole_context {
-    struct gpuserve_context context; /* first: the address that is freed */
+/* The parts that higher layers define. */
+struct context_parts {
     struct gsv_hub hub;
     struct gsv_cores cores;
     struct gsv_budget budget;
@@ -100,15 +99,20 @@ struct whole_context {
 
 static gpuserve_context *allocate(void)
 {
-    struct whole_context *parts = gsv_alloc_array(1, sizeof(*parts));
+    gpuserve_context *context = gsv_alloc_array(1, sizeof(*context));
+    struct context_parts *parts = gsv_alloc_array(1, sizeof(*parts));
 
-    if (!parts)
+    if (!context || !parts) {
+        free(context);
+        free(parts);
         return NULL;
-    parts->context.hub = &parts->hub;
-    parts->context.cores = &parts->cores;
-    parts->context.budget = &parts->budget;
-    parts->context.cuda = &parts->cuda;
-    return &parts->context;
+    }
+    context->parts = parts;
+    context->hub = &parts->hub;
+    context->cores = &parts->cores;
+    context->budget = &parts->budget;
+    context->cuda = &parts->cuda;
+    return context;
 }
 
 static void context_free(gpuserve_context *context)
@@ -122,6 +126,7 @@ static void context_free(gpuserve_context *context)
     gsv_topology_reset(&context->topology);
     gsv_fork_check_reset(&context->fork_check);
     pthread_mutex_destroy(&context->lock);
+    free(context->parts);
     free(context);
 }
 

@@ -3,7 +3,7 @@
  * metrics.
  *
  * The parts of higher layers are pointers to types that these layers define, so that includes never
- * go up; context.c of api/ allocates them with this struct.
+ * go up; context.c of api/ allocates them.
  */
 #ifndef GSV_RUNTIME_CONTEXT_H
 #define GSV_RUNTIME_CONTEXT_H
@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+struct context_parts;
 struct gsv_budget;
 struct gsv_cores;
 struct gsv_hub;
@@ -27,6 +28,7 @@ struct gsv_plugin;
 
 struct gpuserve_context {
     atomic_size_t n_owners;
+    struct context_parts *parts; /* owned: the memory of the parts of higher layers */
     struct gsv_fork_check fork_check;
     int32_t n_threads;
     gpuserve_log_fn log; /* may be NULL */
