@@ -233,11 +233,11 @@ if $dry; then
     stage oracle 60 python3 benchmarks/gpu/compare.py oracle "$library" "$model" dry 2
     product "$library" "$build/cli/gpuserve" dry
 else
-    inner build_base 60
-    inner build_plugin 150
-    inner build_tests 60
-    inner build_encoder 30
-    inner build_probes 30
+    inner build_base 120
+    inner build_plugin 200
+    inner build_tests 120
+    inner build_encoder 60
+    inner build_probes 120
 fi
 if $link; then
     inner load 20

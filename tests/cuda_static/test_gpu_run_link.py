@@ -17,7 +17,7 @@ def run(**variables):
     """The exit status, and the stages' lines of the results file, all of which are on standard output too."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([RUN, "--link"], env={**os.environ, "BUILD": BUILD, "OUT": folder, **variables},
-                              capture_output=True, text=True, timeout=250, check=False)
+                              capture_output=True, text=True, timeout=500, check=False)
         [results] = pathlib.Path(folder).iterdir()
         lines = results.read_text(encoding="utf-8").splitlines()
     shown = done.stdout.splitlines()
