@@ -133,7 +133,7 @@ class Planted(unittest.TestCase):
         for words, work in SLOW_WORK.items():
             with self.subTest(words):
                 self.fails(words, MULTIPLY.replace("WORK", work), budget, loops=[loop(density=25 if "in" in words.split() else 1)])
-        self.fails("is not in loops.txt", MULTIPLY.replace("WORK", ""), budget)
+        self.fails("is not in loops.txt", MULTIPLY.replace("WORK", ""), budget, loops=[loop(instance="another")])
         self.fails("there is no such loop", GOOD, line(), loops=[loop()])
 
     def test_slow_instructions_may_be_allowed(self):
