@@ -61,6 +61,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.max_queue_ms = args->queue_ms > 0 ? args->queue_ms - 1 : 0;
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
+    options.deterministic = args->deterministic;
     options.on_device_lost =
         args->on_device_lost == CLI_LOST_EXIT ? GPUSERVE_LOST_FAIL : args->on_device_lost;
     options.cache_bytes = args->cache_bytes;

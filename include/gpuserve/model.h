@@ -105,6 +105,9 @@ typedef struct gpuserve_model_options {
                                        holds for requests of any size; else GPUSERVE_E_BUSY, with
                                        retry_after_ms. Counted are tokens that are computed: not
                                        those of the result cache. Default 0: none. Since: 0.2 */
+    uint32_t    deterministic;    /**< 1, on a GPU: the bits of a text's result do not depend on the
+                                       other texts of its batch, at a cost in speed; part of the
+                                       fingerprint there. Always so on a CPU. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */

@@ -36,6 +36,9 @@ struct loss {
 struct loss losses[MAX_DEVICES];
 pthread_mutex_t losses_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* gsv_overlaps plus 1 of each device that was opened; atomic. */
+int overlaps[MAX_DEVICES];
+
 /* Errors that destroy the context (sticky errors). */
 bool ends_context(int code)
 {
@@ -179,12 +182,23 @@ bool gsv_cuda_hangs(int index)
     return hangs;
 }
 
+cudaError_t gsv_cuda_set_device(int index)
+{
+    const cudaError_t code = cudaSetDevice(index);
+
+    if (code == cudaSuccess)
+        gsv_overlaps = index >= 0 && index < MAX_DEVICES
+                           ? __atomic_load_n(&overlaps[index], __ATOMIC_RELAXED) - 1
+                           : -1;
+    return code;
+}
+
 gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_error *error)
 {
     gpuserve_status status = gsv_cuda_check_lost(device->index, error);
 
     if (status == GPUSERVE_OK) {
-        const cudaError_t code = cudaSetDevice(device->index);
+        const cudaError_t code = gsv_cuda_set_device(device->index);
         if (code != cudaSuccess)
             status = gsv_cuda_fail(device->index, code, "cudaSetDevice", error);
     }
@@ -318,7 +332,7 @@ static gpuserve_status free_bytes(int index, uint64_t *bytes, gpuserve_error *er
 
     if (nvml_free_bytes(index, bytes))
         return GPUSERVE_OK;
-    code = cudaSetDevice(index);
+    code = gsv_cuda_set_device(index);
     if (code == cudaSuccess)
         code = cudaMemGetInfo(&free, &total);
     if (code != cudaSuccess)
@@ -437,6 +451,8 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     copy_name(device->name, sizeof(device->name), properties.name);
     device->capability = properties.major * 10 + properties.minor;
     device->n_processors = properties.multiProcessorCount;
+    if (device->index < MAX_DEVICES)
+        __atomic_store_n(&overlaps[device->index], properties.major >= 9 ? 2 : 1, __ATOMIC_RELAXED);
     if (check_capability(device->index, &properties, error) != GPUSERVE_OK)
         return GPUSERVE_E_UNSUPPORTED;
     code = cudaDeviceGetAttribute(&cooperates, cudaDevAttrCooperativeLaunch, device->index);

@@ -10,9 +10,14 @@
 #define STRINGIFY_TOKEN(x) #x
 #define STRINGIFY(x) STRINGIFY_TOKEN(x)
 
-/* `gpuserve doctor` reads it from the file, which it does not load. */
+/* `gpuserve doctor` reads it from the file, which it does not load. Targets: "sm_80+sm_90+ptx_90".
+ */
 extern "C" __attribute__((used)) const char gsv_cuda_build[] =
-    "gpuserve-plugin-build cuda=" STRINGIFY(CUDART_VERSION);
+    "gpuserve-plugin-build cuda=" STRINGIFY(CUDART_VERSION)
+#ifdef GSV_CUDA_TARGETS
+        " targets=" STRINGIFY(GSV_CUDA_TARGETS)
+#endif
+    ;
 
 static struct gpuserve_host the_host; /* written once, when the plugin is loaded */
 

@@ -208,6 +208,7 @@ struct gsv_exec_options {
     int32_t max_tokens;    /* maximum tokens of a batch */
     int32_t max_sequences; /* maximum texts of a batch */
     int32_t max_seqlen;    /* maximum tokens of a text */
+    bool deterministic;    /* bits that do not depend on the batch, on a GPU too */
 };
 
 /* Exact bytes of device memory: the packed weights, the activations of one gsv_exec, and the
@@ -422,7 +423,8 @@ struct gsv_entity_exec;
 void gsv_entity_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                       int32_t n_threads, uint64_t *activations, uint64_t *stream);
 gpuserve_status gsv_entity_exec_create(struct gsv_entity_exec **exec, const struct gsv_net *net,
-                                       int32_t n_threads, gpuserve_error *error);
+                                       int32_t n_threads, bool deterministic,
+                                       gpuserve_error *error);
 void gsv_entity_exec_free(struct gsv_entity_exec **exec);
 
 /* Texts of words, packed: those of text i are cu_words[i] to cu_words[i + 1]. */

@@ -256,6 +256,7 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
         .position_rows = spec->config.relative.kind == GSV_RELATIVE_DISENTANGLED
                              ? 2 * spec->config.relative.span
                              : 0,
+        .flags = options->deterministic ? GPUSERVE_STREAM_DETERMINISTIC : 0,
         .output_bytes = tokens > pooled ? tokens : pooled,
     };
 }

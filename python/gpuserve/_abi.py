@@ -249,6 +249,7 @@ class ModelOptions(Structure):
         ("default_prompt_name", c_char_p),
         ("default_prompt", c_char_p),
         ("max_tokens_per_second", c_uint64),
+        ("deterministic", c_uint32),
     ]
 
 

@@ -189,3 +189,93 @@ Test(cuda_public, both_streams_have_a_batch_at_a_time)
     gpuserve_model_close(&model);
     gpuserve_context_unref(&context);
 }
+
+/* ------------------------------------------------------------------------ deterministic mode */
+
+#define N_BATCH 40 /* texts of more than 129 rows in all: cuBLASLt computes their products */
+
+static gpuserve_model *open_small(gpuserve_context *context, uint32_t deterministic)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    options.device = "cuda:0";
+    options.dtype = GPUSERVE_DTYPE_FLOAT16;
+    options.max_batch_tokens = 512;
+    options.n_threads = 1;
+    options.deterministic = deterministic;
+    cr_assert_eq(
+        gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-dense", &options, &error),
+        GPUSERVE_OK, "%s", error.message);
+    return model;
+}
+
+/* Whether the first text's vector has other bits in a batch than alone. */
+static bool depends_on_batch(gpuserve_model *model)
+{
+    char texts_of_batch[N_BATCH][64]; /* different ones: equal texts are computed once */
+    const char *many[N_BATCH];
+    const size_t dim = gpuserve_model_dim(model);
+    float *const vectors = malloc((N_BATCH + 1) * dim * sizeof(*vectors));
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    bool differs;
+
+    cr_assert_not_null(vectors);
+    for (int i = 0; i < N_BATCH; i++) {
+        snprintf(texts_of_batch[i], sizeof(texts_of_batch[i]), "%c%c cat sat on the mat.",
+                 'a' + i % 20, 'a' + i / 20);
+        many[i] = texts_of_batch[i];
+    }
+    cr_assert_eq(gpuserve_embed(model, many, N_BATCH, vectors, N_BATCH * dim, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_embed(model, many, 1, vectors + N_BATCH * dim, dim, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    differs = memcmp(vectors, vectors + N_BATCH * dim, dim * sizeof(*vectors)) != 0;
+    cr_expect_geq(gpuserve_dot(vectors, vectors + N_BATCH * dim, dim), 0.9999f);
+    free(vectors);
+    return differs;
+}
+
+static void expect_info(gpuserve_model *model, const char *wanted)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char text[8192];
+    size_t size;
+
+    cr_assert_eq(gpuserve_model_info(model, text, sizeof(text), &size, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_expect_not_null(strstr(text, wanted), "%s", text);
+}
+
+/* The control without the mode shows that the batch is one in which it matters. */
+Test(cuda_public, a_deterministic_vector_does_not_depend_on_its_batch)
+{
+    gpuserve_context *context = make_context();
+    gpuserve_model *fixed = open_small(context, 1), *model = open_small(context, 0);
+
+    cr_expect_not(depends_on_batch(fixed));
+    cr_expect(depends_on_batch(model), "without the mode the bits change with the batch");
+    cr_expect_str_neq(gpuserve_model_fingerprint(fixed), gpuserve_model_fingerprint(model));
+    expect_info(fixed, "\"deterministic\": true");
+    expect_info(model, "\"deterministic\": false");
+    gpuserve_model_close(&fixed);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda_public, deterministic_is_0_or_1)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_model *model = NULL;
+
+    options.device = "cpu";
+    options.deterministic = 2;
+    cr_expect_eq(
+        gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-dense", &options, &error),
+        GPUSERVE_E_INVALID);
+    cr_expect_not_null(strstr(error.message, "deterministic is 2"), "%s", error.message);
+    gpuserve_context_unref(&context);
+}

@@ -15,6 +15,15 @@ file; a kernel without a line fails, and so does a line without a kernel:
                 128, loads of 128 bits; 128?, such loads in one instance at least
     sm_XX       the least warps that an SM of this target holds at once, by all of these
 
+loops.txt beside it has lines for kernels with tensor-core instructions, one for each instance of the kernel, about its
+innermost loop with such instructions, on every target whose instructions are seen. Each instruction of the loop counts
+once:
+
+    density     the least percent of them that multiply (HMMA, IMMA)
+    bytes       the most bytes of shared memory that a warp moves for one of these
+    slow        what belongs ahead of the loop and is in it all the same, "-": nothing. I2F, F2I and MUFU.RCP are an
+                integer division, IMAD.WIDE and IMAD.HI addresses that are calculated anew
+
 In the machine code, which the cuobjdump of tests/requirements.txt shows, no kernel may touch local memory,
 and those that are launched to overlap the one ahead of them must wait for it and let the next one go, from
 sm_90 on and only there. --sizes-only leaves the instructions out, which takes a fraction of the time. --write
@@ -35,6 +44,8 @@ import occupancy
 
 NOT_RUN = 77
 BUDGETS = pathlib.Path(__file__).with_name("budgets.txt")
+LOOPS = pathlib.Path(__file__).with_name("loops.txt")
+LOOP_COLUMNS = ["file", "kernel", "instance", "density", "bytes", "slow"]
 COLUMNS = ["file", "kernel", "threads", "registers", "shared", "must", *occupancy.LIMITS]
 # No \b ahead of a word: a pattern that begins with letters is found many times as fast in 25 MB of instructions.
 MUST = {
@@ -68,12 +79,49 @@ def read_budgets(path):
     return lines
 
 
-def write_budgets(path, rows):
-    head = dict(zip(COLUMNS, ["# file", *COLUMNS[1:]]))
+def write_table(path, columns, rows):
+    head = dict(zip(columns, ["# file", *columns[1:]]))
     table = [head, *(rows[key] for key in sorted(rows))]
-    widths = [max(len(row[column]) for row in table) for column in COLUMNS]
-    path.write_text("\n".join(" ".join(row[column].ljust(width) for column, width in zip(COLUMNS, widths)).rstrip()
+    widths = [max(len(row[column]) for row in table) for column in columns]
+    path.write_text("\n".join(" ".join(row[column].ljust(width) for column, width in zip(columns, widths)).rstrip()
                               for row in table) + "\n", encoding="utf-8")
+
+
+def read_loops(path):
+    """{(file, kernel, instance): its line as a dictionary of strings}"""
+    lines = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            row = dict(zip(LOOP_COLUMNS, line.split(), strict=True))
+            lines[row["file"], row["kernel"], row["instance"]] = row
+    return lines
+
+
+def compare_loops(found, table):
+    """Complaints about the loops in {(file, kernel, instance): [(target, Loop)]}."""
+    wrong, held = [], {key[:2] for key in table}
+    for key, loops in sorted(found.items()):
+        row = table.get(key)
+        for target, loop in loops:
+            what = f"{' '.join(key)} for {target}: the loop that multiplies"
+            if not row and key[:2] in held:
+                wrong.append(f"{what} is not in loops.txt; {loop.density}% of its instructions multiply")
+            if not row:
+                continue
+            if loop.density < int(row["density"]):
+                wrong.append(f"{what} has {loop.mma} products in {loop.instructions} instructions, {loop.density}%; {row['density']}% are wanted")
+            if loop.bytes_per_mma > int(row["bytes"]):
+                wrong.append(f"{what} moves {loop.bytes_per_mma} bytes of shared memory for a product, {row['bytes']} are allowed")
+            if unwanted := set(loop.slow) - set(row["slow"].split("+")):
+                wrong.append(f"{what} has {' and '.join(sorted(unwanted))}, which belongs ahead of it")
+    return wrong + [f"{' '.join(key)}: in loops.txt, but there is no such loop" for key in sorted(set(table) - set(found))]
+
+
+def loops_for(found):
+    return {key: {"file": key[0], "kernel": key[1], "instance": key[2], "density": str(min(loop.density for _, loop in loops)),
+                  "bytes": str(max(loop.bytes_per_mma for _, loop in loops)),
+                  "slow": "+".join(sorted({name for _, loop in loops for name in loop.slow})) or "-"}
+            for key, loops in found.items()}
 
 
 def warps(variant, row):
@@ -130,10 +178,12 @@ def overlapping_kernels(root):
 
 
 def check_instructions(file, functions, budgets, overlapping):
-    """What is wrong in the machine code, given as (target, kernel, instructions)."""
-    wrong, hopes = [], {}
+    """What is wrong in the machine code, given as (target, kernel, instance, instructions); {instance: its loops}."""
+    wrong, hopes, loops = [], {}, {}
     must = {(row["file"], row["kernel"]): row["must"] for row in budgets.values()}
-    for target, kernel, text in functions:
+    for target, kernel, instance, text in functions:
+        if loop := machine_code.main_loop(text):
+            loops.setdefault((file, kernel, instance), []).append((target, loop))
         what = f"{file}: {kernel} for {target}"
         for word in must.get((file, kernel), "-").split("+"):
             pattern, complaint = MUST.get(word.rstrip("?"), (None, ""))
@@ -148,7 +198,7 @@ def check_instructions(file, functions, budgets, overlapping):
         has = bool(WAIT.search(text)), bool(LET_GO.search(text))
         if has != (wanted, wanted):
             wrong.append(f"{what} waits: {has[0]}, lets go: {has[1]}; both should be {wanted}")
-    return sorted(set(wrong + [complaint for complaint, fulfilled in hopes.items() if not fulfilled]))
+    return sorted(set(wrong + [complaint for complaint, fulfilled in hopes.items() if not fulfilled])), loops
 
 
 def main():
@@ -157,6 +207,7 @@ def main():
     parser.add_argument("--targets", default="sm_80,sm_90")
     parser.add_argument("--objects", type=pathlib.Path)
     parser.add_argument("--budgets", type=pathlib.Path, default=BUDGETS)
+    parser.add_argument("--loops", type=pathlib.Path, default=LOOPS)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--sizes-only", action="store_true")
     parser.add_argument("--write", action="store_true")
@@ -180,24 +231,29 @@ def main():
     def check(source, folder):
         compiled = options.objects / (source.name + ".o") if options.objects else machine_code.compile_source(
             [ccache, nvcc] if ccache else [nvcc], options.root, source, targets, folder)
-        wrong = [] if options.sizes_only else check_instructions(
+        complaints, loops = ([], {}) if options.sizes_only else check_instructions(
             source.name, machine_code.functions(cuobjdump, compiled), budgets, overlapping)
-        return machine_code.variants(cuobjdump, compiled), wrong
+        return machine_code.variants(cuobjdump, compiled), complaints, loops
 
-    found, wrong = {}, []
+    found, wrong, found_loops = {}, [], {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         checks = {pool.submit(check, source, folder): source for source in sources}
         for future in concurrent.futures.as_completed(checks):
             source = checks[future]
             try:
-                found[source.name], complaints = future.result()
+                found[source.name], complaints, loops = future.result()
+                found_loops.update(loops)
                 wrong += complaints
             except subprocess.CalledProcessError as error:
                 wrong.append(f"{source.name}: {error.stderr.strip()}")
     if options.write:
-        write_budgets(options.budgets, budgets_for(found, budgets))
+        write_table(options.budgets, COLUMNS, budgets_for(found, budgets))
+        if not options.sizes_only:
+            write_table(options.loops, LOOP_COLUMNS, loops_for(found_loops))
         budgets = read_budgets(options.budgets)
     wrong += compare(found, budgets, targets)
+    if not options.sizes_only:
+        wrong += compare_loops(found_loops, read_loops(options.loops) if options.loops.exists() else {})
     print(f"{len(sources)} sources, {sum(map(len, found.values()))} kernels for {','.join(targets)}: {len(wrong)} wrong")
     print("\n".join(wrong))
     return 1 if wrong else 0

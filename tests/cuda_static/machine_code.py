@@ -50,6 +50,26 @@ def plain_name(mangled):
     return mangled
 
 
+def template_arguments(mangled, name):
+    """"_Z..8gemm_mmaI12gsv_math_f1613gsv_mma_shapeILi128EELb1EEv" to "gsv_math_f16:gsv_mma_shape:128:1", "-" without any."""
+    rest = mangled[mangled.index(f"{len(name)}{name}") + len(f"{len(name)}{name}"):]
+    words, depth, at = [], 0, 0
+    while at < len(rest):
+        if number := re.match(r"L[a-z](\d+)E", rest[at:]):
+            words.append(number.group(1))
+            at += number.end()
+        elif word := re.match(r"\d+", rest[at:]):
+            begin = at + word.end()
+            at = begin + int(word.group())
+            words.append(rest[begin:at])
+        else:
+            depth += {"I": 1, "E": -1}.get(rest[at], 0)
+            at += 1
+            if depth == 0:
+                break
+    return ":".join(words) or "-"
+
+
 def show(cuobjdump, what, compiled):
     return subprocess.run([cuobjdump, what, compiled], check=True, capture_output=True, text=True).stdout
 
@@ -81,11 +101,121 @@ def variants(cuobjdump, compiled):
     return list(found.values())
 
 
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)([^;]*);")
+MMA = re.compile(r"(HMMA|IMMA)\b")
+# What sets up addresses or divides: it belongs ahead of the loop.
+SLOW = re.compile(r"(I2F|F2I|MUFU\.RCP|IMAD\.WIDE|IMAD\.HI)\b")
+SHARED_BYTES = {"LDSM": 16, "LDS": 4, "LDGSTS": 4, "STS": 4}  # of a lane, without a width in the name
+
+
+@dataclasses.dataclass
+class Loop:
+    """The innermost loop with tensor-core instructions, each of its instructions counted once."""
+    instructions: int
+    mma: int
+    shared_bytes: int  # that a warp moves to and from shared memory
+    slow: list  # names of instructions that belong ahead of the loop
+
+    @property
+    def density(self):
+        """Percent of the instructions that multiply."""
+        return 100 * self.mma // self.instructions
+
+    @property
+    def bytes_per_mma(self):
+        return self.shared_bytes // self.mma
+
+
+def shared_bytes(name):
+    """Bytes that a warp moves: LDSM.16.M88.4 512, LDS.128 512, LDGSTS.E.BYPASS.128 512, STS.64 256."""
+    kind = name.split(".")[0]
+    if kind not in SHARED_BYTES:
+        return 0
+    if kind == "LDSM":  # 8 rows of 16 bytes for each matrix
+        return 128 * (int(name.split(".")[-1]) if name[-1] in "24" else 1)
+    width = re.search(r"\.(64|128)$", re.sub(r"\.(LTC128B|ZFILL|CONSTANT)", "", name))
+    return 32 * (int(width.group(1)) // 8 if width else SHARED_BYTES[kind])
+
+
+def blocks(code):
+    """Basic blocks and their edges: [(first, last + 1)] of `code`, and the successors of each block. A BSYNC goes where the
+    last BSSY of its barrier says."""
+    at = {address: i for i, (address, _, _) in enumerate(code)}
+    joins, latest = {}, {}
+    for i, (_, name, rest) in enumerate(code):
+        if name.startswith("BSSY"):
+            latest[rest.split(",")[0].strip()] = at.get(int(rest.split("0x")[1].split()[0], 16))
+        elif name.startswith("BSYNC"):
+            joins[i] = latest.get(rest.split()[0])
+
+    def target(i):
+        _, name, rest = code[i]
+        if i in joins:
+            return joins[i]
+        found = re.search(r"0x([0-9a-f]+)", rest) if name.startswith(("BRA", "JMP")) else None
+        return at.get(int(found.group(1), 16)) if found else None
+
+    ends = [i for i, (_, name, _) in enumerate(code) if name.startswith(("BRA", "JMP", "BSYNC", "EXIT", "RET"))]
+    leaders = sorted({0, len(code)} | {i + 1 for i in ends} | {t for i in ends if (t := target(i)) is not None})
+    spans = list(zip(leaders, leaders[1:]))
+    of = {first: n for n, (first, _) in enumerate(spans)}
+    successors = []
+    for first, last in spans:
+        i = last - 1
+        jump = target(i) if i in ends else None
+        # A predicate lies in front of the name (IF), or is the first operand.
+        falls = i not in ends or code[i][2].endswith(" IF") or bool(re.match(r"\s*!?U?P", code[i][2])) or ".DIV" in code[i][1]
+        successors.append({of[t] for t in ([jump] if jump is not None else []) + ([last] if falls and last in of else [])})
+    return spans, successors
+
+
+def natural_loops(successors):
+    """The blocks of each loop: what reaches one of its backward edges without passing its head, which dominates them."""
+    n = len(successors)
+    predecessors = [{i for i in range(n) if j in successors[i]} for j in range(n)]
+    dominators = [{0}] + [set(range(n)) for _ in range(n - 1)]
+    changed = True
+    while changed:
+        changed = False
+        for j in range(1, n):
+            known = [dominators[i] for i in predecessors[j]]
+            now = {j} | (set.intersection(*known) if known else set())
+            if now != dominators[j]:
+                dominators[j], changed = now, True
+    for head in range(n):
+        body, todo = {head}, [i for i in predecessors[head] if head in dominators[i]]
+        if not todo:
+            continue
+        while todo:
+            block = todo.pop()
+            if block not in body:
+                body.add(block)
+                todo += predecessors[block]
+        yield body
+
+
+def main_loop(text):
+    """The Loop of a function's instructions, None if no loop multiplies."""
+    code = [(int(at, 16), name, rest + (" IF" if predicate else "")) for at, predicate, name, rest in INSTRUCTION.findall(text)]
+    if not any(MMA.match(name) for _, name, _ in code):
+        return None
+    spans, successors = blocks(code)
+    bodies = [[code[i] for block in body for i in range(*spans[block]) if code[i][1] != "NOP"] for body in natural_loops(successors)]
+    bodies = [[name for _, name, _ in body] for body in bodies]
+    bodies = [body for body in bodies if any(MMA.match(name) for name in body)]
+    if not bodies:
+        return None
+    body = min(bodies, key=len)
+    return Loop(len(body), sum(bool(MMA.match(name)) for name in body), sum(map(shared_bytes, body)),
+                sorted({found.group(1) for name in body if (found := SLOW.match(name))}))
+
+
 def functions(cuobjdump, compiled):
-    """(target, kernel, its instructions) of each function."""
+    """(target, kernel, its template arguments, its instructions) of each function."""
     target = ""
     for part in re.split(r"^(?=\s*(?:arch = |Function : ))", show(cuobjdump, "-sass", compiled), flags=re.M):
         if found := re.match(r"\s*arch = (\w+)", part):
             target = found.group(1)
         elif found := re.match(r"\s*Function : (\S+)", part):
-            yield target, plain_name(found.group(1)), part
+            name = plain_name(found.group(1))
+            yield target, name, template_arguments(found.group(1), name), part

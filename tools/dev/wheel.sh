@@ -91,7 +91,7 @@ compile_wheel()
         fi
     fi
     configure build-wheel "${file[@]}" -Dbuildtype=release -Dtests=disabled -Dcli=enabled -Dhttp=disabled -Donednn=disabled \
-        -Dstatic_library=false -Dlibdir=lib "$@"
+        -Dstatic_library=false -Dlibdir=lib -Dgpu_targets=release "$@"
     # Not the examples: one is in C++, and this machine's libstdc++.so needs its C library.
     compile build-wheel cli/gpuserve
     if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' build-wheel/build.ninja; then

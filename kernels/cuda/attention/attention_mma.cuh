@@ -111,22 +111,43 @@ template <int head_size> struct layout {
     }
 };
 
-/* Starts the copy of `rows` rows of head_size elements from `from`, row stride `stride` elements.
- * Rows from `valid` on become zeros. */
-template <typename T, int head_size, int threads>
-__device__ __forceinline__ void load_rows(T *to, const T *from, size_t stride, int rows, int valid)
-{
-    constexpr int chunks = layout<head_size>::chunks;
+/* Copies rows of head_size elements to shared memory, one group after the other. A thread copies
+ * the same chunk of each of its rows, so that a copy only advances a pointer. */
+template <typename T, int head_size, int threads> struct row_loader {
+    static constexpr int chunks = layout<head_size>::chunks;
+    static constexpr int step = threads / chunks; /* rows that all threads copy at once */
 
-    for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += threads) {
-        const int row = i / chunks;
-        const int chunk = i % chunks;
-        const bool there = row < valid;
+    const T *from;
+    size_t stride; /* elements from one of this thread's rows to the next */
+    int row;
+    int to; /* elements from the tile's begin */
 
-        gsv_cp_async_16(to + row * layout<head_size>::row + chunk * 8,
-                        from + (there ? row * stride : 0) + chunk * 8, there);
+    __device__ __forceinline__ row_loader(const T *rows, size_t row_stride)
+    {
+        const int chunk = static_cast<int>(threadIdx.x) % chunks * 8;
+
+        row = static_cast<int>(threadIdx.x) / chunks;
+        from = rows + row * row_stride + chunk;
+        stride = step * row_stride;
+        to = row * layout<head_size>::row + chunk;
     }
-}
+
+    /* Starts the copy of the next `rows` rows; those from `valid` on become zeros, and are not
+     * read. */
+    template <int rows> __device__ __forceinline__ void load(T *tile, int valid)
+    {
+        static_assert(rows % step == 0, "all threads copy as many rows");
+        /* ptxas would keep the addresses of many copies in registers, and spill others. */
+        constexpr int unrolled = rows / step > 16 ? 8 : rows / step;
+
+#pragma unroll unrolled
+        for (int i = 0; i < rows / step; i++) {
+            gsv_cp_async_16(tile + to + i * step * layout<head_size>::row, from,
+                            row + i * step < valid);
+            from += stride;
+        }
+    }
+};
 
 /* Per-lane state of the warp's 16 rows: rows g and g + 8, as in the accumulators. */
 template <int head_size> struct row_state {
@@ -426,13 +447,16 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
     }
     const int n_tiles = (end + KEYS - 1) / KEYS;
 
-    load_rows<T, head_size, threads>(queries, from.queries + tile.first_row * from.stride,
-                                     from.stride, warps * 16, tile.n_rows);
+    row_loader<T, head_size, threads> query_rows(from.queries + tile.first_row * from.stride,
+                                                 from.stride);
+    row_loader<T, head_size, threads> key_rows(from.keys + begin * KEYS * from.stride, from.stride);
+    row_loader<T, head_size, threads> value_rows(from.values + begin * KEYS * from.stride,
+                                                 from.stride);
+
+    query_rows.template load<warps * 16>(queries, tile.n_rows);
     gsv_cp_async_commit();
-    load_rows<T, head_size, threads>(keys, from.keys + begin * KEYS * from.stride, from.stride,
-                                     KEYS, end - begin * KEYS);
-    load_rows<T, head_size, threads>(values, from.values + begin * KEYS * from.stride, from.stride,
-                                     KEYS, end - begin * KEYS);
+    key_rows.template load<KEYS>(keys, end - begin * KEYS);
+    value_rows.template load<KEYS>(values, end - begin * KEYS);
     gsv_cp_async_commit();
 
     uint32_t fragments[head_size / 16][4];
@@ -446,26 +470,23 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
 
     row_state<head_size> state = {};
     state.maximum[0] = state.maximum[1] = -INFINITY;
+    int stage = 0; /* elements to the tiles that are computed */
+#pragma unroll 1
     for (int t = begin; t < n_tiles; t++) {
-        const int stage = (t - begin) % 2;
+        const int next = tile_size - stage;
 
         if (t + 1 < n_tiles) {
-            const size_t next = (t + 1) * KEYS * from.stride;
-            const int valid = end - (t + 1) * KEYS;
-
-            load_rows<T, head_size, threads>(keys + (1 - stage) * tile_size, from.keys + next,
-                                             from.stride, KEYS, valid);
-            load_rows<T, head_size, threads>(values + (1 - stage) * tile_size, from.values + next,
-                                             from.stride, KEYS, valid);
+            key_rows.template load<KEYS>(keys + next, end - (t + 1) * KEYS);
+            value_rows.template load<KEYS>(values + next, end - (t + 1) * KEYS);
         }
         gsv_cp_async_commit();
         gsv_cp_async_wait<1>();
         __syncthreads();
         if (warp * 16 < tile.n_rows)
-            add_tile<options>(state, fragments, keys + stage * tile_size,
-                              values + stage * tile_size, args, tile, first_row + warp * 16,
-                              t * KEYS, lane);
+            add_tile<options>(state, fragments, keys + stage, values + stage, args, tile,
+                              first_row + warp * 16, t * KEYS, lane);
         __syncthreads(); /* the next iteration overwrites this stage */
+        stage = next;
     }
 
     /* The K tiles are free now, and a block has at most as many rows as a tile has keys. */

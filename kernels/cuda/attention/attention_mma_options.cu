@@ -98,18 +98,20 @@ __device__ __forceinline__ void attend_wide(const struct attention_args &args,
 
     from.template find<true, WIDE>(args, tile.first_key);
     state.maximum[0] = state.maximum[1] = -INFINITY;
-    load_rows<T, WIDE, threads>(queries, from.queries + tile.first_row * from.stride, from.stride,
-                                warps * 16, tile.n_rows);
     int key = all.begin / WIDE_KEYS * WIDE_KEYS;
-    load_rows<T, WIDE, threads>(keys, from.keys + key * from.stride, from.stride, WIDE_KEYS,
-                                all.end - key);
+    row_loader<T, WIDE, threads> query_rows(from.queries + tile.first_row * from.stride,
+                                            from.stride);
+    row_loader<T, WIDE, threads> key_rows(from.keys + key * from.stride, from.stride);
+    row_loader<T, WIDE, threads> value_rows(from.values + key * from.stride, from.stride);
+
+    query_rows.template load<warps * 16>(queries, tile.n_rows);
+    key_rows.template load<WIDE_KEYS>(keys, all.end - key);
     gsv_cp_async_commit();
     for (; key < all.end; key += WIDE_KEYS) {
         const bool works = warp * 16 < tile.n_rows && key < own.end && key + WIDE_KEYS > own.begin;
         float scores[WIDE_KEYS / 8][4];
 
-        load_rows<T, WIDE, threads>(values, from.values + key * from.stride, from.stride, WIDE_KEYS,
-                                    all.end - key);
+        value_rows.template load<WIDE_KEYS>(values, all.end - key);
         gsv_cp_async_commit();
         gsv_cp_async_wait<1>();
         __syncthreads(); /* the keys are there */
@@ -120,8 +122,7 @@ __device__ __forceinline__ void attend_wide(const struct attention_args &args,
         }
         __syncthreads(); /* the keys have been read */
         if (key + WIDE_KEYS < all.end)
-            load_rows<T, WIDE, threads>(keys, from.keys + (key + WIDE_KEYS) * from.stride,
-                                        from.stride, WIDE_KEYS, all.end - key - WIDE_KEYS);
+            key_rows.template load<WIDE_KEYS>(keys, all.end - key - WIDE_KEYS);
         gsv_cp_async_commit();
         gsv_cp_async_wait<1>();
         __syncthreads(); /* the values are there */

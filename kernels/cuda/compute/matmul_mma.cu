@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(Shape::threads)
                                         packed.k * static_cast<int>(size) };
     gsv_mma_sums<Math, Shape> sums = {};
 
-    gsv_mma_product<Math, Shape>(sums, operands, shared);
+    gsv_mma_product<Math, Shape>(sums, operands, shared, [] {});
 #pragma unroll
     for (int i = 0; i < Shape::warp_rows / 16; i++) {
 #pragma unroll

@@ -9,6 +9,16 @@
 #include "kernels/cuda/ops/gemm_mma.cuh"
 #include "kernels/cuda/ops/math.cuh"
 
+/* Waits for the kernel that writes the rows. The weights are constant, so their copies begin
+ * before. */
+struct gsv_wait_for_rows {
+    __device__ __forceinline__ void operator()() const
+    {
+        gsv_grid_wait();
+        gsv_grid_launch_next();
+    }
+};
+
 /* Stores two adjacent outputs, of which at least the first is inside the matrix. `pairs`: columns
  * form aligned pairs. */
 template <typename T, bool gelu>

@@ -33,9 +33,7 @@ __global__ void __launch_bounds__(Shape::threads)
                                         gemm.k * static_cast<int>(sizeof(T)) };
     gsv_mma_sums<Math, Shape> sums = {};
 
-    gsv_grid_wait();
-    gsv_grid_launch_next();
-    gsv_mma_product<Math, Shape>(sums, operands, shared);
+    gsv_mma_product<Math, Shape>(sums, operands, shared, gsv_wait_for_rows());
     gsv_store_sums<T, gelu>(sums, gemm, pairs, as_it_is());
 }
 

@@ -3,13 +3,14 @@
  * epilogues.
  *
  *   In both operands k is contiguous, so one loop serves every type: a step of mma.sync covers 32
- *   bytes of k (16 halves, two times 4 tf32, 32 int8), a tile 64. A block computes a tile of rows x
- *   columns; cp.async keeps two tiles in flight while the third is computed (3-stage pipeline).
- *   Shared rows are 80 bytes apart, so the 8 rows of an ldmatrix have no bank conflicts.
+ *   bytes of k (16 halves, two times 4 tf32, 32 int8). A block computes a tile of rows x columns;
+ *   cp.async keeps two tiles of k in flight while the third is computed (3-stage pipeline). Shared
+ *   rows are an odd multiple of 16 bytes apart, so the 8 rows of an ldmatrix have no bank
+ * conflicts.
  *
- *       128 x 128  8 warps of 64 x 32   large products
- *        64 x  64  4 warps of 32 x 32   if large tiles would not fill the device
- *        16 x  64  4 warps of 16 x 16   a few rows: one short text, a head
+ *       128 x 128  8 warps of 64 x 32, 64 bytes of k    large products
+ *        64 x  64  4 warps of 32 x 32, 64 bytes of k    if large tiles would not fill the device
+ *        16 x  64  4 warps of 16 x 16, 128 bytes of k   a few rows: one short text, a head
  *
  *   The order of accumulation over k is the same for every tile, so the bits of an element do not
  *   depend on the number of rows.
@@ -24,10 +25,7 @@
 #include "kernels/cuda/runtime/types.cuh"
 
 const int GSV_MMA_STAGES = 3;
-const int GSV_MMA_TILE_BYTES = 64; /* of k */
 const int GSV_MMA_STEP_BYTES = 32; /* of k */
-const int GSV_MMA_ROW_BYTES = GSV_MMA_TILE_BYTES + 16;
-const int GSV_MMA_CHUNKS = GSV_MMA_TILE_BYTES / 16;
 
 /* One step: d += a b over 32 bytes of k. */
 struct gsv_math_f16 {
@@ -85,36 +83,61 @@ struct gsv_math_s8 {
     }
 };
 
-template <int m, int n, int m_warps, int n_warps> struct gsv_mma_shape {
+template <int m, int n, int m_warps, int n_warps, int k_bytes> struct gsv_mma_shape {
     static constexpr int rows = m;
     static constexpr int columns = n;
+    static constexpr int tile_bytes = k_bytes; /* of k */
+    static constexpr int row_bytes = k_bytes + 16;
     static constexpr int warps_across = n_warps;
     static constexpr int threads = m_warps * n_warps * GSV_WARP;
     static constexpr int warp_rows = m / m_warps;
     static constexpr int warp_columns = n / n_warps;
-    static constexpr int stage_bytes = (m + n) * GSV_MMA_ROW_BYTES;
+    static constexpr int stage_bytes = (m + n) * row_bytes;
     static constexpr size_t shared_bytes = static_cast<size_t>(GSV_MMA_STAGES) * stage_bytes;
 };
 
-typedef gsv_mma_shape<128, 128, 2, 4> gsv_mma_large;
-typedef gsv_mma_shape<64, 64, 2, 2> gsv_mma_medium;
-typedef gsv_mma_shape<16, 64, 1, 4> gsv_mma_small;
+typedef gsv_mma_shape<128, 128, 2, 4, 64> gsv_mma_large;
+typedef gsv_mma_shape<64, 64, 2, 2, 64> gsv_mma_medium;
+typedef gsv_mma_shape<16, 64, 1, 4, 128> gsv_mma_small;
 
-/* Starts the copy of 64 bytes of k of `rows` rows; elements past the matrix become zeros. */
-template <int rows, int threads>
-__device__ __forceinline__ void gsv_mma_load_tile(char *to, const char *from, size_t row_bytes,
-                                                  int first, int n_rows, int k_at, int k_bytes)
-{
+/* Copies tiles of `rows` rows to shared memory, one tile of k after the other. A thread copies the
+ * same chunks of 16 bytes of each tile, so that the loop over k only advances pointers: a trip
+ * count or a row that nvcc cannot know costs a multiplication of addresses for each tile. */
+template <class Shape, int rows> struct gsv_mma_loader {
+    static constexpr int chunks = Shape::tile_bytes / 16; /* of a row */
+    static constexpr int step = Shape::threads / chunks;  /* rows that all threads copy at once */
+    static constexpr int copies = rows / step;
+    static_assert(Shape::threads % chunks == 0 && rows % step == 0, "all threads copy as much");
+
+    const char *from[copies];
+    int to;   /* bytes from the tile's begin */
+    int left; /* bytes of k from this thread's chunk on; at most 0: the chunk is past the end */
+
+    /* Rows past the matrix read its last row: their sums are not stored. */
+    __device__ __forceinline__ gsv_mma_loader(const char *matrix, size_t stride, int first,
+                                              int n_rows, int k_bytes)
+    {
+        const int row = static_cast<int>(threadIdx.x) / chunks;
+        const int chunk = static_cast<int>(threadIdx.x) % chunks * 16;
+
 #pragma unroll
-    for (int i = static_cast<int>(threadIdx.x); i < rows * GSV_MMA_CHUNKS; i += threads) {
-        const int row = i / GSV_MMA_CHUNKS;
-        const int at = k_at + i % GSV_MMA_CHUNKS * 16;
-        const bool there = first + row < n_rows && at < k_bytes;
-
-        gsv_cp_async_16(to + row * GSV_MMA_ROW_BYTES + i % GSV_MMA_CHUNKS * 16,
-                        there ? from + (first + row) * row_bytes + at : from, there);
+        for (int i = 0; i < copies; i++)
+            from[i] = matrix + min(first + row + i * step, n_rows - 1) * stride + chunk;
+        to = row * Shape::row_bytes + chunk;
+        left = k_bytes - chunk;
     }
-}
+
+    /* Starts the copy of the next tile; chunks past the end of k become zeros. */
+    __device__ __forceinline__ void load(char *tile)
+    {
+#pragma unroll
+        for (int i = 0; i < copies; i++) {
+            gsv_cp_async_16(tile + to + i * step * Shape::row_bytes, from[i], left > 0);
+            from[i] += Shape::tile_bytes;
+        }
+        left -= Shape::tile_bytes;
+    }
+};
 
 /* The warp's accumulators in the layout of mma.sync; gsv_mma_row and gsv_mma_column map them. */
 template <class Math, class Shape> struct gsv_mma_sums {
@@ -129,22 +152,22 @@ __device__ __forceinline__ void gsv_mma_multiply_tile(gsv_mma_sums<Math, Shape> 
 {
     /* A: matrices rows 0-7 and 8-15 of the lower, then of the upper 16 bytes. B: columns 0-7 lower,
      * upper, then columns 8-15 lower, upper. */
-    const char *const a_from = a_tile + lane % 16 * GSV_MMA_ROW_BYTES + lane / 16 * 16;
+    const char *const a_from = a_tile + lane % 16 * Shape::row_bytes + lane / 16 * 16;
     const char *const b_from =
-        b_tile + (lane / 16 * 8 + lane % 8) * GSV_MMA_ROW_BYTES + lane / 8 % 2 * 16;
+        b_tile + (lane / 16 * 8 + lane % 8) * Shape::row_bytes + lane / 8 % 2 * 16;
 
 #pragma unroll
-    for (int k = 0; k < GSV_MMA_TILE_BYTES; k += GSV_MMA_STEP_BYTES) {
+    for (int k = 0; k < Shape::tile_bytes; k += GSV_MMA_STEP_BYTES) {
         uint32_t a[Shape::warp_rows / 16][4];
 
 #pragma unroll
         for (int i = 0; i < Shape::warp_rows / 16; i++)
-            gsv_ldmatrix_x4(a[i], a_from + i * 16 * GSV_MMA_ROW_BYTES + k);
+            gsv_ldmatrix_x4(a[i], a_from + i * 16 * Shape::row_bytes + k);
 #pragma unroll
         for (int j = 0; j < Shape::warp_columns / 8; j += 2) {
             uint32_t b[4];
 
-            gsv_ldmatrix_x4(b, b_from + j * 8 * GSV_MMA_ROW_BYTES + k);
+            gsv_ldmatrix_x4(b, b_from + j * 8 * Shape::row_bytes + k);
             const uint32_t low[2] = { b[0], b[1] };
             const uint32_t high[2] = { b[2], b[3] };
 #pragma unroll
@@ -167,48 +190,56 @@ struct gsv_mma_operands {
     int k_bytes;
 };
 
-/* Computes the sums of this block's tile; `shared` has Shape::shared_bytes. With overlapping
- * kernels the caller has called gsv_grid_wait(). */
-template <class Math, class Shape>
-__device__ __forceinline__ void gsv_mma_product(gsv_mma_sums<Math, Shape> &sums,
-                                                const gsv_mma_operands &of, char *shared)
+/* The next of three stages; a division by the number of stages takes more instructions. */
+template <class Shape> __device__ __forceinline__ int gsv_mma_next_stage(int at)
 {
-    constexpr int a_size = Shape::rows * GSV_MMA_ROW_BYTES;
+    return at == (GSV_MMA_STAGES - 1) * Shape::stage_bytes ? 0 : at + Shape::stage_bytes;
+}
+
+/* Computes the sums of this block's tile; `shared` has Shape::shared_bytes. wait() is called after
+ * the first copies of `b` have begun and before any of `a`: with overlapping kernels, whose `b` no
+ * kernel writes, it is gsv_grid_wait(). */
+template <class Math, class Shape, class Wait>
+__device__ __forceinline__ void gsv_mma_product(gsv_mma_sums<Math, Shape> &sums,
+                                                const gsv_mma_operands &of, char *shared,
+                                                const Wait &wait)
+{
+    constexpr int a_size = Shape::rows * Shape::row_bytes;
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
-    const int warp_row = warp / Shape::warps_across * Shape::warp_rows;
-    const int warp_column = warp % Shape::warps_across * Shape::warp_columns;
-    const int first_row = static_cast<int>(blockIdx.y) * Shape::rows;
-    const int first_column = static_cast<int>(blockIdx.x) * Shape::columns;
-    const int n_tiles = (of.k_bytes + GSV_MMA_TILE_BYTES - 1) / GSV_MMA_TILE_BYTES;
+    const char *const a_tile =
+        shared + warp / Shape::warps_across * Shape::warp_rows * Shape::row_bytes;
+    const char *const b_tile =
+        shared + a_size + warp % Shape::warps_across * Shape::warp_columns * Shape::row_bytes;
+    const int n_tiles = (of.k_bytes + Shape::tile_bytes - 1) / Shape::tile_bytes;
+    gsv_mma_loader<Shape, Shape::rows> a(
+        of.a, of.a_bytes, static_cast<int>(blockIdx.y) * Shape::rows, of.m, of.k_bytes);
+    gsv_mma_loader<Shape, Shape::columns> b(
+        of.b, of.b_bytes, static_cast<int>(blockIdx.x) * Shape::columns, of.n, of.k_bytes);
+    int read = 0;
+    int write = (GSV_MMA_STAGES - 1) * Shape::stage_bytes;
 
 #pragma unroll
+    for (int t = 0; t < GSV_MMA_STAGES - 1; t++)
+        b.load(shared + t * Shape::stage_bytes + a_size);
+    wait();
+#pragma unroll
     for (int t = 0; t < GSV_MMA_STAGES - 1; t++) {
-        char *const to = shared + t * Shape::stage_bytes;
-
-        gsv_mma_load_tile<Shape::rows, Shape::threads>(to, of.a, of.a_bytes, first_row, of.m,
-                                                       t * GSV_MMA_TILE_BYTES, of.k_bytes);
-        gsv_mma_load_tile<Shape::columns, Shape::threads>(
-            to + a_size, of.b, of.b_bytes, first_column, of.n, t * GSV_MMA_TILE_BYTES, of.k_bytes);
-        gsv_cp_async_commit();
+        a.load(shared + t * Shape::stage_bytes);
+        gsv_cp_async_commit(); /* the first group has all of `b` so far */
     }
-    for (int t = 0; t < n_tiles; t++) {
-        const int next = t + GSV_MMA_STAGES - 1;
-        char *const to = shared + next % GSV_MMA_STAGES * Shape::stage_bytes;
-        const char *const from = shared + t % GSV_MMA_STAGES * Shape::stage_bytes;
-
+#pragma unroll 1
+    for (int t = n_tiles; t > 0; t--) {
         gsv_cp_async_wait<GSV_MMA_STAGES - 2>();
-        __syncthreads(); /* tile t is loaded, and no thread reads tile t - 1 any more */
-        if (next < n_tiles) {
-            gsv_mma_load_tile<Shape::rows, Shape::threads>(to, of.a, of.a_bytes, first_row, of.m,
-                                                           next * GSV_MMA_TILE_BYTES, of.k_bytes);
-            gsv_mma_load_tile<Shape::columns, Shape::threads>(
-                to + a_size, of.b, of.b_bytes, first_column, of.n, next * GSV_MMA_TILE_BYTES,
-                of.k_bytes);
+        __syncthreads(); /* the tile is loaded, and no thread reads the one before it any more */
+        if (t >= GSV_MMA_STAGES) {
+            a.load(shared + write);
+            b.load(shared + write + a_size);
         }
         gsv_cp_async_commit();
-        gsv_mma_multiply_tile<Math, Shape>(sums, from + warp_row * GSV_MMA_ROW_BYTES,
-                                           from + a_size + warp_column * GSV_MMA_ROW_BYTES, lane);
+        gsv_mma_multiply_tile<Math, Shape>(sums, a_tile + read, b_tile + read, lane);
+        read = gsv_mma_next_stage<Shape>(read);
+        write = gsv_mma_next_stage<Shape>(write);
     }
 }
 

@@ -49,9 +49,7 @@ __global__ void __launch_bounds__(Shape::threads) gemm_s8(const operands of, con
                                      of.weights.k_up };
     gsv_mma_sums<gsv_math_s8, Shape> sums = {};
 
-    gsv_grid_wait();
-    gsv_grid_launch_next();
-    gsv_mma_product<gsv_math_s8, Shape>(sums, tiles, shared);
+    gsv_mma_product<gsv_math_s8, Shape>(sums, tiles, shared, gsv_wait_for_rows());
     gsv_store_sums<half, gelu>(sums, of.gemm, pairs, scale{ of });
     if (of.next.rows.values) {
         const int first = static_cast<int>(blockIdx.y) * Shape::rows;

@@ -168,6 +168,8 @@ gpuserve_status gsv_cuda_check_lost(int index, gpuserve_error *error);
 /* True if the device hangs: a call that waits for it would never return. */
 bool gsv_cuda_hangs(int index);
 
+/* cudaSetDevice(), and tells the launches of this thread what the device can. */
+cudaError_t gsv_cuda_set_device(int index);
 /* Makes the device current for this thread. Fails with the first cause if the device is lost. */
 gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_error *error);
 

@@ -58,12 +58,19 @@
     cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), \
                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes))
 
-/* True if the current device supports programmatic dependent launch: sm_90 and newer. */
+/* Whether the thread's current device overlaps kernels, as gsv_cuda_set_device() found; -1: the
+ * thread has not called it. */
+inline thread_local int gsv_overlaps = -1;
+
+/* True if the current device supports programmatic dependent launch: sm_90 and newer. Two questions
+ * to the driver for each launch would cost as much as the launch. */
 inline bool gsv_device_overlaps()
 {
     int device = 0;
     int major = 0;
 
+    if (gsv_overlaps >= 0)
+        return gsv_overlaps != 0;
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
                cudaSuccess &&

@@ -35,7 +35,7 @@ void free_watch(struct watch *w)
 
 void run_call(struct gsv_guarded *call, int index)
 {
-    cudaError_t code = index >= 0 ? cudaSetDevice(index) : cudaSuccess;
+    cudaError_t code = index >= 0 ? gsv_cuda_set_device(index) : cudaSuccess;
 
     if (code == cudaSuccess || call->always)
         call->run(call);

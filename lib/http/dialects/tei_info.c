@@ -107,7 +107,9 @@ void gsv_tei_info(struct gsv_exchange *exchange)
                       (long long)json_integer_value(json_object_get(served->facts, "threads")),
                       gpuserve_version());
     gsv_put_text(to, served->device);
-    gsv_buffer_text(to, ",\"space\":");
+    gsv_buffer_format(to, ",\"deterministic\":%s,\"space\":",
+                      json_is_true(json_object_get(served->facts, "deterministic")) ? "true"
+                                                                                    : "false");
     gsv_put_text(to, served->space);
     put_poolings(to, json_object_get(served->facts, "pooling"));
     gsv_buffer_text(to, "}");

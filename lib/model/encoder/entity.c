@@ -87,7 +87,7 @@ static struct entity_layout layout_of(const struct gsv_spec *spec,
 }
 
 static struct gpuserve_stream_options options_of(const struct entity_layout *layout,
-                                                 int32_t n_threads)
+                                                 int32_t n_threads, bool deterministic)
 {
     return (struct gpuserve_stream_options){
         .struct_size = sizeof(struct gpuserve_stream_options),
@@ -99,6 +99,7 @@ static struct gpuserve_stream_options options_of(const struct entity_layout *lay
         .max_columns = layout->widest,
         .hidden_size = 1,
         .n_heads = 1,
+        .flags = deterministic ? GPUSERVE_STREAM_DETERMINISTIC : 0,
         .output_bytes = (size_t)layout->n_rows * (size_t)layout->widest * sizeof(float),
     };
 }
@@ -113,7 +114,7 @@ void gsv_entity_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
     if (spec->facts.entity.width == 0)
         return;
     layout = layout_of(spec, backend);
-    options = options_of(&layout, n_threads);
+    options = options_of(&layout, n_threads, false); /* takes the same memory */
     *activations = layout.total;
     *stream = backend->stream_bytes(&options);
 }
@@ -121,11 +122,12 @@ void gsv_entity_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
 /* ------------------------------------------------------------------------------------ life cycle
  */
 
-static gpuserve_status allocate(struct gsv_entity_exec *exec, int32_t n_threads,
+static gpuserve_status allocate(struct gsv_entity_exec *exec, int32_t n_threads, bool deterministic,
                                 gpuserve_error *error)
 {
     const struct gsv_net *net = exec->net;
-    const struct gpuserve_stream_options options = options_of(&exec->layout, n_threads);
+    const struct gpuserve_stream_options options =
+        options_of(&exec->layout, n_threads, deterministic);
     const size_t n = (size_t)exec->layout.n_rows;
     void *memory;
     gpuserve_status st;
@@ -145,7 +147,7 @@ static gpuserve_status allocate(struct gsv_entity_exec *exec, int32_t n_threads,
 }
 
 gpuserve_status gsv_entity_exec_create(struct gsv_entity_exec **out, const struct gsv_net *net,
-                                       int32_t n_threads, gpuserve_error *error)
+                                       int32_t n_threads, bool deterministic, gpuserve_error *error)
 {
     struct gsv_entity_exec *exec = gsv_alloc_array(1, sizeof(*exec));
     gpuserve_status st;
@@ -155,7 +157,7 @@ gpuserve_status gsv_entity_exec_create(struct gsv_entity_exec **out, const struc
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for an entity head");
     exec->net = net;
     exec->layout = layout_of(net->spec, net->backend);
-    st = allocate(exec, n_threads, error);
+    st = allocate(exec, n_threads, deterministic, error);
     if (st == GPUSERVE_OK)
         *out = exec;
     else

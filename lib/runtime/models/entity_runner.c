@@ -17,7 +17,8 @@ static gpuserve_status create(struct gsv_model *model, gpuserve_error *error)
            runner->replica + 1 < model->plan.n_replicas)
         runner->replica++;
     return gsv_entity_exec_create(&runner->exec, model->replicas[runner->replica].net,
-                                  gsv_plan_entity_threads(&model->plan), error);
+                                  gsv_plan_entity_threads(&model->plan),
+                                  model->plan.narrow.deterministic, error);
 }
 
 gpuserve_status gsv_entity_start(struct gsv_model *model, gpuserve_error *error)

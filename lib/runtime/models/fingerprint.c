@@ -77,6 +77,8 @@ gpuserve_status gsv_fingerprint(char out[33], char files[33], const struct gsv_p
         feed_text(state, plan->device.backend->name);
         feed_text(state, plan->device.facts.isa);
     }
+    if (plan->deterministic && !plan->device.is_cpu) /* other bits than without it */
+        feed_text(state, "deterministic");
     write_digest(out, state);
     XXH3_freeState(state);
     return GPUSERVE_OK;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OLDEST_CAPABILITY 80 /* of kernels/cuda */
+
 int32_t gsv_machine_whole_gpus(const struct gsv_machine *machine)
 {
     int32_t n = 0;
@@ -149,6 +151,52 @@ static void judge_mps(struct gsv_machine *machine)
                        "the MPS daemon of %s (process %ld) has ended", folder, pid);
 }
 
+/* ---------------------------------------------------------------------------------------- targets
+ */
+
+/* Whether the plugin has code for a GPU: that of an sm of the same major version, not newer, or
+ * PTX of an older one. */
+static bool has_code(const char *targets, int32_t capability)
+{
+    for (const char *at = targets; at; at = strchr(at, '+')) {
+        const char *const number = strchr(at, '_');
+        const int32_t target = number ? (int32_t)strtol(number + 1, NULL, 10) : 0;
+
+        at += *at == '+';
+        if (target > 0 && target <= capability &&
+            (strncmp(at, "ptx_", 4) == 0 || target / 10 == capability / 10))
+            return true;
+    }
+    return false;
+}
+
+static void judge_targets(struct gsv_machine *machine)
+{
+    const struct gsv_gpu *without = NULL;
+    bool any_works = false;
+
+    if (!machine->gpus || !machine->plugin_targets[0])
+        return;
+    for (int32_t i = 0; i < machine->gpus->n; i++) {
+        const struct gsv_gpu *const gpu = &machine->gpus->all[i];
+
+        if (gpu->capability <= 0 || has_code(machine->plugin_targets, gpu->capability))
+            any_works = true;
+        else if (!without)
+            without = gpu;
+    }
+    if (without)
+        gsv_layer_find(machine, GSV_LAYER_PLUGIN,
+                       any_works ? GSV_VERDICT_WARNING : GSV_VERDICT_BROKEN,
+                       without->capability < OLDEST_CAPABILITY
+                           ? "use the device cpu: gpuserve needs a GPU of sm_80 (Ampere) or newer"
+                           : "install a plugin for this GPU: the released wheel, or build with "
+                             "-Dgpu_targets=release",
+                       "the plugin has no code for sm_%d (%s) and no PTX that the driver could "
+                       "compile for it; it has %s",
+                       without->capability, without->name, machine->plugin_targets);
+}
+
 /* ------------------------------------------------------------------------------------- Kubernetes
  */
 
@@ -185,6 +233,7 @@ void gsv_machine_judge_devices(struct gsv_machine *machine)
                            "GPU %s (%s): %s", gpu->bus_id, gpu->name, gpu->fault);
     }
     judge_visible(machine);
+    judge_targets(machine);
     judge_mig(machine);
     judge_mps(machine);
     judge_pod(machine);

@@ -104,6 +104,27 @@ static void read_field(const char *text, const char *key, char *value, size_t ca
     snprintf(value, capacity, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
+/* The compute capability by PCI device id, of GPUs since Volta: the driver's files do not have it.
+ */
+static int32_t capability_of(long id)
+{
+    static const struct {
+        long first, last;
+        int32_t capability;
+    } chips[] = {
+        { 0x1d80, 0x1dff, 70 },  { 0x1e00, 0x1fff, 75 },  { 0x2080, 0x20ff, 80 },
+        { 0x2180, 0x21ff, 75 },  { 0x2200, 0x22ff, 86 },  { 0x2300, 0x23ff, 90 },
+        { 0x2400, 0x25ff, 86 },  { 0x2600, 0x28ff, 89 },  { 0x2900, 0x297f, 100 },
+        { 0x2b80, 0x2fff, 120 }, { 0x3180, 0x31ff, 103 },
+    };
+
+    for (size_t i = 0; i < sizeof(chips) / sizeof(chips[0]); i++) {
+        if (id >= chips[i].first && id <= chips[i].last)
+            return chips[i].capability;
+    }
+    return GSV_GPU_UNKNOWN;
+}
+
 static void read_gpu(struct gsv_machine *machine, const char *address)
 {
     char path[160], text[2048], value[32];
@@ -118,6 +139,9 @@ static void read_gpu(struct gsv_machine *machine, const char *address)
     read_field(text, "Model:", gpu->name, sizeof(gpu->name));
     read_field(text, "GPU UUID:", gpu->uuid, sizeof(gpu->uuid));
     read_field(text, "Bus Location:", gpu->bus_id, sizeof(gpu->bus_id));
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.63s/device", address);
+    if (reads(machine, path, value, sizeof(value)))
+        gpu->capability = capability_of(strtol(value, NULL, 16));
     read_field(text, "Device Minor:", value, sizeof(value));
     snprintf(path, sizeof(path), "/dev/nvidia%.8s", value);
     if (value[0] && !exists(machine, path) && machine->in_container)

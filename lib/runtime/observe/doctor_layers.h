@@ -85,6 +85,7 @@ struct gsv_machine {
     struct gsv_folder_list folders; /* of one search, kept off the stack */
     char plugin[GSV_ROOTFS_PATH_BYTES];
     int32_t cuda_version;             /* 13000: toolkit of the plugin; 0: unknown */
+    char plugin_targets[128];         /* "sm_80+sm_90+ptx_90"; "": unknown */
     struct gsv_found_library libcuda; /* path[0] is NUL: none */
     bool is_baked;                    /* libcuda is a file of the container's image */
     bool is_wsl;

@@ -22,6 +22,7 @@
 
 /* In the plugin's file; see kernels/cuda/plugin.cu. */
 #define PLUGIN_KEY "gpuserve-plugin-build cuda="
+#define PLUGIN_TARGETS " targets="
 
 static const struct {
     enum gsv_layer_id id;
@@ -333,12 +334,16 @@ static void judge_installed_program(struct gsv_machine *machine)
 static void read_build(struct gsv_machine *machine, const char *path)
 {
     const int fd = gsv_rootfs_open_file(&machine->rootfs, path);
-    char text[16];
+    char text[sizeof(machine->plugin_targets) + 32], *rest;
 
     if (fd < 0)
         return;
-    if (gsv_elf_find_text(fd, PLUGIN_KEY, text, sizeof(text)))
-        machine->cuda_version = (int32_t)strtol(text, NULL, 10);
+    if (gsv_elf_find_text(fd, PLUGIN_KEY, text, sizeof(text))) {
+        machine->cuda_version = (int32_t)strtol(text, &rest, 10);
+        if (strncmp(rest, PLUGIN_TARGETS, strlen(PLUGIN_TARGETS)) == 0)
+            snprintf(machine->plugin_targets, sizeof(machine->plugin_targets), "%s",
+                     rest + strlen(PLUGIN_TARGETS));
+    }
     close(fd);
 }
 

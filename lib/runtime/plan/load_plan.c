@@ -73,6 +73,9 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->warmup > MAX_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
         return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, the limit is %d",
                         to->warmup, MAX_WARMUP);
+    if (to->deterministic > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "deterministic is %u, neither 0 nor 1",
+                        to->deterministic);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
@@ -236,6 +239,7 @@ static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
     narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
     narrow->max_sequences = sequences_limit(plan->facts, narrow->max_tokens);
     narrow->max_seqlen = plan->max_tokens;
+    narrow->deterministic = plan->deterministic;
     plan->wide = *narrow;
     plan->wide.n_threads = plan->n_workers;
 }
@@ -385,6 +389,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     plan->may_widen =
         options->dtype == GPUSERVE_DTYPE_DEFAULT && plan->dtype == GPUSERVE_DTYPE_FLOAT16;
     plan->maps_weights = options->use_mmap != 0;
+    plan->deterministic = plan->device.is_cpu || options->deterministic;
     plan->max_wait_ns = wait_ns(plan, options->max_wait_us);
     plan->max_queue_tokens = options->max_queue_tokens ? options->max_queue_tokens : QUEUE_TOKENS;
     plan->max_queue_bytes = options->max_queue_bytes ? options->max_queue_bytes : QUEUE_BYTES;

@@ -61,6 +61,7 @@ struct gsv_plan {
     uint64_t max_queue_bytes;
     uint64_t max_queue_ns;          /* maximum queueing time; 0: no limit */
     uint64_t max_tokens_per_second; /* quota; 0: none */
+    bool deterministic;             /* always true on the CPU */
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;

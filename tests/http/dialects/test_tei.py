@@ -42,6 +42,7 @@ class Embedder(Served):
         self.assertEqual(info["model_id"], "all-MiniLM-L6-v2")
         self.assertEqual(info["model_type"], {"embedding": {"pooling": "mean"}})
         self.assertEqual(info["max_input_length"], 256)
+        self.assertIs(info["deterministic"], True)  # on a CPU always
         for key in ("model_sha", "model_dtype", "served_model_name", "max_concurrent_requests",
                     "max_batch_tokens", "max_batch_requests", "max_client_batch_size",
                     "auto_truncate", "tokenization_workers", "version", "sha", "docker_label"):

@@ -21,7 +21,7 @@ MODEL = "/v2/models/" + NAME
 INFO = {"model_id", "model_sha", "model_dtype", "served_model_name", "model_type", "max_concurrent_requests",
         "max_input_length", "max_batch_tokens", "max_batch_requests", "max_client_batch_size", "auto_truncate",
         "tokenization_workers", "version", "sha", "docker_label"}
-OURS = {"device", "space", "poolings"}  # beside them
+OURS = {"device", "deterministic", "space", "poolings"}  # beside them
 ANY = object()
 
 

@@ -80,11 +80,15 @@ class Root:
 
     # --------------------------------------------------------------------------------- parts
 
-    def gpuserve(self, cuda=13000):
+    def gpu_id(self, number, address="0000:01:00.0"):
+        self.put("sys/bus/pci/devices/%s/device" % address, number + "\n")
+
+    def gpuserve(self, cuda=13000, targets=None):
         self.put("usr/bin/gpuserve", "#!/bin/sh\nexit 99\n")
         self.library(LIB + "libgpuserve.so.0", "libgpuserve.so.0", "libgpuserve.so.0.1.0")
         self.put(LIB + "gpuserve/libgpuserve-cuda.so",
-                 shared_object("libgpuserve-cuda.so", b"gpuserve-plugin-build cuda=%d" % cuda))
+                 shared_object("libgpuserve-cuda.so", b"gpuserve-plugin-build cuda=%d" % cuda +
+                               (b" targets=" + targets.encode() if targets else b"")))
 
     def toolkit(self, major=13, folder="usr/local/cuda/lib64"):
         for stem, number, full in (("cublasLt", major, "%d.1.0.3" % major), ("nvrtc", major, "%d.0.88" % major),
@@ -115,9 +119,9 @@ class Root:
     def libcuda(self, version="580.65.06", folder=LIB):
         self.library(folder + "libcuda.so.1", "libcuda.so.1", "libcuda.so." + version)
 
-    def host(self, driver="580.65.06", cuda=13000, gpus=1):
+    def host(self, driver="580.65.06", cuda=13000, gpus=1, targets=None):
         """A machine with a GPU on which all works."""
-        self.gpuserve(cuda)
+        self.gpuserve(cuda, targets)
         self.toolkit(cuda // 1000)
         self.module(driver, gpus)
         self.devices(gpus)
@@ -202,6 +206,37 @@ def library_missing(root):
 def plugin_missing(root):
     root.host()
     root.remove(LIB + "gpuserve/libgpuserve-cuda.so")
+
+
+@stack
+def plugin_without_code_for_a_newer_gpu(root):
+    root.host(targets="sm_80+sm_90")
+    root.gpu_id("0x2901")
+
+
+@stack
+def plugin_with_ptx_for_a_newer_gpu(root):
+    root.host(targets="sm_80+sm_90+ptx_90")
+    root.gpu_id("0x2901")
+
+
+@stack
+def plugin_with_code_for_an_older_gpu_of_its_generation(root):
+    root.host(targets="sm_80+sm_90")
+    root.gpu_id("0x2684")
+
+
+@stack
+def gpu_older_than_every_target(root):
+    root.host(targets="sm_80+sm_90+ptx_90")
+    root.gpu_id("0x1eb8")
+
+
+@stack
+def one_of_two_gpus_has_no_code(root):
+    root.host(gpus=2, targets="sm_90+ptx_90")
+    root.gpu_id("0x2330")
+    root.gpu_id("0x20b0", "0000:02:00.0")
 
 
 @stack
