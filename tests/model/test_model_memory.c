@@ -130,7 +130,7 @@ static gpuserve_status whole_life(const char *path, const char *head, uint32_t d
         st = gsv_net_run(work, batch, &run, error);
     }
     if (st == GPUSERVE_OK && gsv_spec_facts(spec)->entity.width > 0)
-        st = gsv_entity_exec_create(&entities, net, 1, error);
+        st = gsv_entity_exec_create(&entities, net, 1, false, error);
     gsv_entity_exec_free(&entities);
     gsv_exec_free(&work);
     gsv_net_free(&net);
@@ -309,7 +309,7 @@ static bool check_sizes(const char *path, uint32_t dtype)
     gsv_entity_bytes(model.spec, &counting, 1, &activations, &stream);
     device_bytes = 0;
     if (activations > 0)
-        cr_assert_eq(gsv_entity_exec_create(&head, model.net, 1, NULL), GPUSERVE_OK);
+        cr_assert_eq(gsv_entity_exec_create(&head, model.net, 1, false, NULL), GPUSERVE_OK);
     cr_expect_eq(device_bytes, activations, "%s: entity head", path);
     gsv_entity_exec_free(&head);
     unload_model(&model);

@@ -240,7 +240,7 @@ FIELD(gpuserve_job, expected_fingerprint, 152);
 FIELD(gpuserve_job, result, 160);
 FIELD(gpuserve_job, client, 168);
 FIELD(gpuserve_job, prompt_in_ids, 176);
-FIELD(gpuserve_job, reserved, 180);
+FIELD(gpuserve_job, role, 180);
 FIELD(gpuserve_job, more, 184);
 FIELD(gpuserve_job, n_more, 192);
 
