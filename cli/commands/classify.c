@@ -337,8 +337,10 @@ int cli_classify(const struct cli_args *args)
     gpuserve_model *model = NULL;
     struct cli_input input;
     bool by_token, takes_labels;
-    int result = cli_input_from(&input, args, args->pairs);
+    int result = cli_output_suffix(args, "classify", ".json .jsonl .txt");
 
+    if (result == CLI_OK)
+        result = cli_input_from(&input, args, args->pairs);
     if (result != CLI_OK)
         return result;
     result = cli_model_open(&model, args);

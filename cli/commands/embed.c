@@ -55,21 +55,6 @@ static const char *separator_of(const struct cli_args *args)
     return dot && strcmp(dot, ".csv") == 0 ? "," : " ";
 }
 
-/* False: the name promises a format that embed does not write. */
-static bool suffix_is_true(const struct cli_args *args)
-{
-    static const char *const others[] = {
-        ".parquet", ".arrow", ".feather", ".h5",   ".hdf5",
-        ".npz",     ".pkl",   ".pt",      ".xlsx", ".safetensors"
-    };
-    const char *dot = args->output ? strrchr(args->output, '.') : NULL;
-
-    for (size_t i = 0; dot && !args->format && i < sizeof(others) / sizeof(others[0]); i++)
-        if (strcmp(dot, others[i]) == 0)
-            return false;
-    return true;
-}
-
 static const char *npy_type(uint32_t precision)
 {
     static const char *const types[] = {
@@ -287,10 +272,9 @@ int cli_embed(const struct cli_args *args)
                          "--precision and --ranges are not valid");
     if (args->precision == GPUSERVE_PRECISION_FLOAT16 && embed.format != CLI_NPY)
         return cli_usage("--precision float16 needs a .npy file: --format npy --output FILE");
-    if (!suffix_is_true(args))
-        return cli_usage("--output %s: embed writes .npy, .txt, .tsv, .csv, .json and .jsonl; "
-                         "--format sets the format for another name",
-                         args->output);
+    result = cli_output_suffix(args, "embed", ".npy .txt .tsv .csv .json .jsonl");
+    if (result != CLI_OK)
+        return result;
     if (args->ranges && !has_ranges(args))
         return cli_usage("--ranges needs --precision int8 or uint8");
     result = cli_input_from(&input, args, false);

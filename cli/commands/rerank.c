@@ -127,6 +127,14 @@ static void remark_truncated(const struct documents *d, const gpuserve_model *mo
                      : "");
 }
 
+/* As in embed, a .txt file is for humans. */
+static bool writes_text(const struct cli_args *args)
+{
+    const char *const dot = args->output ? strrchr(args->output, '.') : NULL;
+
+    return args->format == CLI_TEXT || (!args->format && dot && strcmp(dot, ".txt") == 0);
+}
+
 static int rerank(struct documents *d, gpuserve_model *model, const struct cli_args *args)
 {
     struct cli_output output = { 0 };
@@ -136,8 +144,8 @@ static int rerank(struct documents *d, gpuserve_model *model, const struct cli_a
     if (result == CLI_OK)
         result = cli_output_open(&output, args->output);
     for (size_t i = 0; i < top && result == CLI_OK; i++)
-        result = args->format == CLI_TEXT ? write_text(&output, d, d->order[i])
-                                          : write_json(&output, d, d->order[i]);
+        result = writes_text(args) ? write_text(&output, d, d->order[i])
+                                   : write_json(&output, d, d->order[i]);
     if (result == CLI_OK)
         result = cli_output_finish(&output);
     cli_output_abandon(&output);
@@ -162,6 +170,9 @@ int cli_rerank(const struct cli_args *args)
         return cli_usage("rerank writes json or text, not npy");
     if (!cli_is_utf8(args->rest[0], strlen(args->rest[0])))
         return cli_fail("the query is not UTF-8");
+    result = cli_output_suffix(args, "rerank", ".json .jsonl .txt");
+    if (result != CLI_OK)
+        return result;
     result = read_documents(&documents, args);
     if (result == CLI_OK)
         result = cli_model_open(&model, args);

@@ -21,6 +21,7 @@
 
 struct similarity {
     struct cli_output output;
+    struct cli_progress progress;
     size_t dim;
     /* matrix: all vectors, [n, dim] */
     float *vectors;
@@ -42,6 +43,7 @@ static int keep_vectors(void *user, const struct cli_chunk *chunk)
     s->vectors = cli_grow(s->vectors, &s->capacity, s->n + chunk->n, s->dim * sizeof(*s->vectors));
     memcpy(s->vectors + s->n * s->dim, chunk->rows, chunk->n * s->dim * sizeof(*s->vectors));
     s->n += chunk->n;
+    cli_progress_update(&s->progress, (double)s->n, chunk->share);
     return CLI_OK;
 }
 
@@ -106,9 +108,16 @@ static int write_pairs(void *user, const struct cli_chunk *chunk)
         cli_output_floats(&s->output, &cosine, 1, "");
         fputs("}\n", s->output.stream);
     }
+    cli_progress_update(&s->progress, (double)(chunk->first + chunk->n), chunk->share);
     if (fflush(s->output.stream))
         return cli_output_check(&s->output);
     return CLI_OK;
+}
+
+/* The share of the input that is read. */
+static double pairs_share(const void *source)
+{
+    return cli_reader_share(&((const struct similarity *)source)->input->reader);
 }
 
 static int compare(struct similarity *s, gpuserve_model *model, const struct cli_args *args)
@@ -131,10 +140,12 @@ static int compare(struct similarity *s, gpuserve_model *model, const struct cli
         pump.source = s;
         pump.next = next_of_pairs;
         pump.would_wait = pairs_would_wait;
-        pump.share = NULL; /* no progress output, and `source` differs */
+        pump.share = pairs_share;
         pump.sink = write_pairs;
     }
+    cli_progress_begin(&s->progress, "texts", args->quiet);
     result = cli_pump_run(&pump);
+    cli_progress_end(&s->progress);
     if (result == CLI_OK && !args->pairs)
         result = write_matrix(s);
     if (result == CLI_OK)
@@ -147,8 +158,10 @@ int cli_similarity(const struct cli_args *args)
     struct similarity s = { 0 };
     gpuserve_model *model = NULL;
     struct cli_input input;
-    int result = cli_input_from(&input, args, args->pairs);
+    int result = cli_output_suffix(args, "similarity", ".json .jsonl .txt");
 
+    if (result == CLI_OK)
+        result = cli_input_from(&input, args, args->pairs);
     if (result != CLI_OK)
         return result;
     s.input = &input;

@@ -134,8 +134,10 @@ int cli_tokenize(const struct cli_args *args)
     struct cli_output output = { 0 };
     gpuserve_tokenizer *tokenizer = NULL;
     struct cli_input input;
-    int result = cli_input_from(&input, args, args->pairs);
+    int result = cli_output_suffix(args, "tokenize", ".json .jsonl .txt");
 
+    if (result == CLI_OK)
+        result = cli_input_from(&input, args, args->pairs);
     if (result != CLI_OK)
         return result;
     result = open_tokenizer(&tokenizer, args);

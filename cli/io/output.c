@@ -45,6 +45,32 @@ static int open_temporary(struct cli_output *output, const char *path)
     return CLI_FAILED;
 }
 
+/* `list` is words with single spaces between. */
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    const char *at = list;
+
+    while (strncmp(at, word, n) != 0 || (at[n] != ' ' && at[n] != '\0')) {
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        at++;
+    }
+    return true;
+}
+
+int cli_output_suffix(const struct cli_args *args, const char *command, const char *written)
+{
+    static const char data[] = ".npy .txt .tsv .csv .json .jsonl .parquet .arrow .feather .h5 "
+                               ".hdf5 .npz .pkl .pt .xlsx .safetensors";
+    const char *const dot = args->output ? strrchr(args->output, '.') : NULL;
+
+    if (!dot || args->format || !has_word(data, dot) || has_word(written, dot))
+        return CLI_OK;
+    return cli_usage("--output %s: %s writes %s", args->output, command, written);
+}
+
 int cli_output_open(struct cli_output *output, const char *path)
 {
     struct stat st;

@@ -26,6 +26,11 @@ int cli_output_finish(struct cli_output *output);
 /* Removes the temporary file. Valid after cli_output_finish() and for a zeroed struct. */
 void cli_output_abandon(struct cli_output *output);
 
+/* Refuses a name for --output that promises a format which the command does not write: a known
+ * suffix of data files that is not in `written`, a list with spaces between. --format overrules the
+ * name. Returns CLI_OK or CLI_USAGE after a message. */
+int cli_output_suffix(const struct cli_args *args, const char *command, const char *written);
+
 /* Prints a message if an earlier write failed. */
 int cli_output_check(const struct cli_output *output);
 

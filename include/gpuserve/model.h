@@ -53,8 +53,8 @@ typedef struct gpuserve_model_options {
                                        selector of several devices ("cuda:*", "auto:limit=2") loads
                                        a replica with all weights on each; the replicas share the
                                        model's queue */
-    const char *head;             /**< file of a classifier head over the embedding (see
-                                       docs/heads.md), or NULL */
+    const char *head;             /**< file of a classifier head over the embedding, or the name
+                                       of an installed one (see docs/heads.md), or NULL */
     uint32_t    max_tokens;       /**< token limit of a text, special tokens included; default the
                                        model's; more than its position count is an error */
     uint32_t    max_batch_tokens; /**< max tokens of a batch, which one thread computes; default 512

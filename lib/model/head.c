@@ -2,8 +2,10 @@
  * head.c - opens a custom classification head: one to four linear layers in a safetensors file.
  *
  * Head configuration (activation, input kind, labels): the safetensors __metadata__, else a sidecar
- * JSON file ("head.json" for "head.safetensors"). The metadata takes precedence.
+ * JSON file ("head.json" for "head.safetensors"). The metadata takes precedence. A name without a
+ * slash that is no file is searched among the installed heads.
  */
+#define _GNU_SOURCE
 #include "lib/model/modules/modules.h"
 
 #include "lib/base/alloc.h"
@@ -13,11 +15,15 @@
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/formats.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define DEFAULT_NAME "head.safetensors"
 #define SUFFIX ".safetensors"
@@ -221,12 +227,107 @@ static gpuserve_status open_real(struct gsv_head *head, char *real, gpuserve_err
     return st;
 }
 
+/* ------------------------------------------------------------------------------ installed heads */
+
+/* The folder of the library, or of the program that this code is linked into. */
+static bool own_folder(bool of_program, char *folder)
+{
+    char *slash;
+    Dl_info info;
+
+    if (of_program) {
+        const ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+
+        folder[n > 0 ? n : 0] = '\0';
+    } else if (!dladdr((const void *)(uintptr_t)&gsv_head_open, &info) || !info.dli_fname ||
+               !strchr(info.dli_fname, '/') || !realpath(info.dli_fname, folder)) {
+        return false;
+    }
+    slash = strrchr(folder, '/');
+    if (slash)
+        *slash = '\0';
+    return slash != NULL;
+}
+
+/* Relative to bin/, to lib/ with or without the architecture's folder, and to a build folder of the
+ * source tree. */
+#define N_HEAD_FOLDERS 6
+
+static bool head_folder(size_t i, char *path)
+{
+    static const char *const below[] = { "../share/gpuserve/heads", "../../share/gpuserve/heads",
+                                         "../../share/heads" };
+    char own[PATH_MAX];
+
+    return own_folder(i >= N_HEAD_FOLDERS / 2, own) &&
+           snprintf(path, PATH_MAX, "%s/%s", own, below[i % (N_HEAD_FOLDERS / 2)]) < PATH_MAX;
+}
+
+/* The real path of an installed head; NULL if there is none of that name. Owned. */
+static char *find_installed(const char *name)
+{
+    char folder[PATH_MAX], *path, *real = NULL;
+
+    for (size_t i = 0; i < N_HEAD_FOLDERS && !real && !strchr(name, '/'); i++) {
+        if (!head_folder(i, folder) || asprintf(&path, "%s/%s" SUFFIX, folder, name) < 0)
+            continue;
+        real = realpath(path, NULL);
+        free(path);
+    }
+    return real;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), m = strlen(ending);
+
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+/* Appends the names of the heads of a folder. */
+static void list_folder(const char *folder, char *list, size_t capacity)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        const size_t used = strlen(list);
+
+        if (ends_with(entry->d_name, SUFFIX))
+            snprintf(list + used, capacity - used, "%s%.*s", used ? ", " : "",
+                     (int)(strlen(entry->d_name) - strlen(SUFFIX)), entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static gpuserve_status fail_no_head(const char *name, gpuserve_error *error)
+{
+    char folder[PATH_MAX], list[400] = "";
+    gpuserve_status st;
+
+    if (strchr(name, '/'))
+        return gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: %s", name, strerror(ENOENT));
+    st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s: %s, and no installed head has this name", name,
+                  strerror(ENOENT));
+    for (size_t i = 0; i < N_HEAD_FOLDERS && !*list; i++)
+        if (head_folder(i, folder))
+            list_folder(folder, list, sizeof(list));
+    return gsv_hint(error, st, "%s%s", *list ? "installed heads: " : "no heads are installed",
+                    list);
+}
+
 gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error)
 {
     char *real = realpath(path, NULL);
     gpuserve_status st;
 
     memset(head, 0, sizeof(*head));
+    if (!real && errno == ENOENT) {
+        real = find_installed(path);
+        if (!real)
+            return fail_no_head(path, error);
+    }
     if (!real)
         return gsv_fail(error, errno == ENOMEM ? GPUSERVE_E_NOMEM : GPUSERVE_E_NOT_FOUND, "%s: %s",
                         path, strerror(errno));

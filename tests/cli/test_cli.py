@@ -372,6 +372,27 @@ class Classify(Case):
             self.assertEqual(sorted(one["scores"].values(), reverse=True),
                              list(one["scores"].values()))
 
+    def test_installed_heads_by_name(self):
+        """A name that is no file is an installed head, found from any working folder; others are listed."""
+        path = os.path.join(ROOT, "share", "heads", "sentiment.safetensors")
+        by_path = self.works("classify", model(MINILM), "--head", path, "a fine film").out
+        self.assertEqual(self.works("classify", model(MINILM), "--head", "sentiment", "a fine film").out, by_path)
+        done = self.fails(1, "no installed head", "classify", model(MINILM), "--head", "nothing", "a fine film")
+        names = [line for line in done.err.splitlines() if "installed heads: " in line][0]
+        self.assertEqual(sorted(names.split(": ")[-1].split(", ")), ["prompt-injection", "sentiment"])
+
+    def test_single_files_of_other_kinds(self):
+        for name, what, way_out in (("x.tflite", "TensorFlow Lite", "was exported"), ("x.npz", "NumPy", "revision"),
+                                    ("x.h5", "TensorFlow", "from_tf"), ("x.pb", "TensorFlow", "was exported"),
+                                    ("x.ONNX", "ONNX", "was exported"), ("x.pt", "PyTorch", "its directory"),
+                                    ("x.bin", "PyTorch weights", "its directory"),
+                                    ("x.safetensors", "safetensors", "its directory"),
+                                    ("x.dat", "a file", "a directory with config.json")):
+            with open(self.path(name), "wb"):
+                pass
+            done = self.fails(1, what, "embed", self.path(name), "x")
+            self.assertIn(way_out, done.err)
+
     def test_shipped_heads(self):
         heads = os.path.join(ROOT, "share", "heads")
         for name, cases in (

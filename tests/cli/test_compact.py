@@ -63,6 +63,14 @@ class Compact(Case):
             self.works("embed", "-m", model(MINILM), "--precision", "binary", "-o", path, *TEXTS)
             with open(path, encoding="utf-8") as file:
                 self.assertEqual([[int(value) for value in line.split(separator)] for line in file], want)
+        for command in ("classify", "similarity", "tokenize", "rerank"):
+            for suffix in (".parquet", ".tsv", ".csv", ".npy"):
+                self.fails(2, f"{suffix}: {command} writes .json .jsonl .txt", command, "-m", model(MINILM), "-o",
+                           self.path("x" + suffix), "a", "b")
+        self.works("similarity", "-m", model(MINILM), "-o", self.path("x.jsonl"), "a", "b")
+        self.works("rerank", "-m", model(MINILM), "-o", self.path("x.txt"), "a", "b")
+        with open(self.path("x.txt"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), r"^ +[0-9.]+  b\n$")
         self.fails(2, ".parquet: embed writes", "embed", "-m", model(MINILM), "-o", self.path("x.parquet"), "a")
         self.works("embed", "-m", model(MINILM), "-o", self.path("x.parquet"), "--format", "json", "a")
 

@@ -299,6 +299,55 @@ def test_mirror_of_debian():
         assert mirror("fresh_mirror", sources) == (found or "http://deb.debian.org/debian")
 
 
+RUN = """
+cache_dir=$PWD/none n_jobs=1; . tools/dev/common.sh; . tools/dev/packages.sh; . tools/dev/build.sh; . tools/dev/models.sh
+. tools/dev/run.sh
+"""
+
+
+def dev_script(script, **variables):
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", RUN + script], check=False, cwd=ROOT, text=True,
+                          env={**os.environ, **variables}, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def test_run_asks_for_all_packages_at_once_and_tells_its_steps():
+    done = dev_script("""
+need_packages() { echo "needs: $*" >&2; }; configure() { :; }; compile() { :; }
+python3() { :; }; default_model=none-$$
+build/examples/tour() { echo tour; }
+cmd_run""")
+    needs = [set(line.split()[1:]) for line in done.stderr.splitlines() if line.startswith("needs: ")]
+    assert done.returncode == 0, done
+    assert needs and all(later <= needs[0] for later in needs), "the administrator is asked once"
+    assert not [need for need in needs[0] if "dnnl" in need or "wrk" in need], "only benchmarks need them"
+    told = done.stderr
+    assert told.index("compiling") < told.index("fetching") < told.index("What to try next"), told
+    assert len(told[told.index("What to try next"):].splitlines()) == 4
+
+
+def test_other_systems_get_their_own_names():
+    for text, command in (('ID=fedora\n', "dnf install"), ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install"),
+                          ("ID=arch\n", "pacman -S"), ("ID=manjaro\nID_LIKE=arch\n", "pacman -S"),
+                          ("ID=alpine\nVERSION_ID=3.20\n", "apk add"), ("ID=plan9\n", "install the likes of")):
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as release:
+            release.write(text)
+            release.flush()
+            done = dev_script('have() { [[ $1 != meson ]]; }\nneed_packages "${build_packages[@]}"',
+                              GPUSERVE_OS_RELEASE=release.name)
+        assert done.returncode == 1 and command in done.stderr, (text, done)
+        assert "apt-get" not in done.stderr
+        assert ("libjansson-dev" in done.stderr) == ("plan9" in text), "names of Debian"
+
+
+def test_sudo_without_the_right_is_none():
+    done = dev_script("""
+id() { echo 1000; }; sudo() { return 1; }; have() { [[ $1 == sudo || $1 == dpkg-query ]]; }
+missing_packages() { printf '%s\\n' meson gcc; }; available_package() { echo "$1"; }
+need_packages meson gcc""")
+    assert done.returncode == 1 and "nor may use sudo" in done.stderr, done
+    assert done.stderr.rstrip().endswith("apt-get install meson gcc")
+
+
 def test_every_recipe_is_pinned():
     pins = fetch.read_pins()
     for name, recipe in fetch.RECIPES.items():

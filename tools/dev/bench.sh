@@ -4,6 +4,7 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
+    [[ $what =~ ^-*help$ ]] || need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
     case $what in
     peers) bench_peers "$@" ;;
     lengths) bench_lengths "$@" ;;
@@ -112,7 +113,6 @@ bench_peers()
             shift
         fi
     done
-    need_packages "${python_packages[@]}"
     configure_build
     compile build examples/tour
     if ninja -C build -t query benchmarks/gemm_chain >/dev/null 2>&1; then
@@ -137,7 +137,6 @@ bench_lengths()
 bench_outputs()
 {
     local python model prepared
-    need_packages "${python_packages[@]}"
     configure_build
     compile build examples/tour
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
@@ -155,7 +154,6 @@ bench_outputs()
 bench_load()
 {
     local model
-    need_packages "${python_packages[@]}"
     configure_build
     compile build benchmarks/load
     model=$(fetch_models "$default_model")
@@ -165,7 +163,6 @@ bench_load()
 bench_batcher()
 {
     local model
-    need_packages "${python_packages[@]}"
     configure_build
     compile build benchmarks/batcher/bench_batcher
     model=$(fetch_models "$default_model")
@@ -176,7 +173,6 @@ bench_batcher()
 bench_fairness()
 {
     local model
-    need_packages "${python_packages[@]}"
     configure_build
     compile build cli/gpuserve
     model=$(fetch_models "$default_model")
@@ -195,7 +191,6 @@ bench_simulation()
 bench_http_peers()
 {
     local python servers infinity llama model prepared given=()
-    need_packages "${python_packages[@]}" wrk
     configure_build
     compile build cli/gpuserve
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
@@ -224,7 +219,6 @@ bench_http()
         bench_http_peers "$@"
         return
     fi
-    need_packages "${python_packages[@]}" wrk
     configure_build
     compile build cli/gpuserve benchmarks/http/http_writing
     model=$(fetch_models "$default_model")
@@ -235,7 +229,6 @@ bench_http()
 bench_tokenizer()
 {
     local python model
-    need_packages "${python_packages[@]}"
     configure_build
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
@@ -254,7 +247,6 @@ bench_subword()
         shift
     done
     shift
-    need_packages "${python_packages[@]}"
     configure_build
     compile build benchmarks/tokenizer/bench_tokenizer
     python=$(python_env tokenizer benchmarks/tokenizer/requirements.txt)/bin/python
@@ -266,7 +258,6 @@ bench_subword()
 
 bench_matmul()
 {
-    need_packages "${python_packages[@]}"
     configure_build
     compile build examples/matmul_ladder
     python3 benchmarks/matmul.py build/examples/matmul_ladder --results benchmarks/results "$@"
@@ -275,7 +266,6 @@ bench_matmul()
 bench_accuracy()
 {
     local python model reviews intents
-    need_packages "${python_packages[@]}"
     configure_build
     compile build cli/gpuserve
     python=$(python_env tests tests/requirements.txt)/bin/python
@@ -296,7 +286,6 @@ bench_int8()
         models=("$@")
         results=()
     fi
-    need_packages "${python_packages[@]}"
     configure_build
     compile build "$(library_target)"
     venv=$(python_env tests tests/requirements.txt)
@@ -312,7 +301,6 @@ bench_python()
     for argument in "$@"; do
         if [[ $argument == --no-peer ]]; then peer=; else arguments+=("$argument"); fi
     done
-    need_packages "${python_packages[@]}"
     configure_build
     compile build "$(library_target)"
     venv=$(python_env tests tests/requirements.txt)

@@ -5,8 +5,10 @@
 
 build_packages=(
     gcc g++ meson ninja-build 'pkg-config|pkgconf' libjansson-dev libxxhash-dev
-    'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev 'libdnnl-dev|libonednn-dev?'
+    'libcurl4-openssl-dev|libcurl4-gnutls-dev' libssl-dev libmicrohttpd-dev zlib1g-dev
 )
+# oneDNN is a peer in benchmarks/kernels, wrk a client of the HTTP benchmarks.
+bench_packages=('libdnnl-dev|libonednn-dev?' wrk)
 python_packages=(python3 python3-venv python3-pip ca-certificates)
 test_packages=(libcriterion-dev openssl valgrind cmake 'locales?' 'chromium?' 'chromium-driver?')
 # For the tests of deploy/. They start services when installed, so only install-deps brings them;
@@ -23,16 +25,20 @@ as_root()
 {
     if [[ $(id -u) == 0 ]]; then
         "$@"
-    elif have sudo; then
+    elif can_be_root; then
         sudo "$@"
     else
         die "this needs an administrator: $*"
     fi
 }
 
+# sudo may be installed for a user who has no right to it. With a terminal it asks for the password; without
+# one only a right that needs no password counts.
 can_be_root()
 {
-    [[ $(id -u) == 0 ]] || have sudo
+    [[ $(id -u) == 0 ]] && return
+    have sudo || return
+    sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }
 }
 
 # Prints the needs of "$@" that no installed package meets.
@@ -71,8 +77,8 @@ available_package()
 need_packages()
 {
     local need name missing=() install=()
-    if ! have dpkg-query; then
-        warn_not_debian "$@"
+    if ! is_debian; then
+        require_tools
         return
     fi
     mapfile -t missing < <(missing_packages "$@")
@@ -109,7 +115,7 @@ ask_administrator()
         name=$(available_package "$need")
         names+=("${name:-${need%%|*}}")
     done
-    die "these packages are missing, and you are neither root nor have sudo; ask an administrator for: apt-get install ${names[*]}"
+    die "these packages are missing, and you are neither root nor may use sudo; ask an administrator for: apt-get install ${names[*]}"
 }
 
 # With a terminal somebody watches; a log gets apt's pages of output only when they say why it failed.
@@ -134,15 +140,59 @@ optional_only()
     done
 }
 
-warn_not_debian()
+# The file is a variable so that a test can give another system's.
+os_release=${GPUSERVE_OS_RELEASE:-/etc/os-release}
+
+# The families of a system, the nearest first: "fedora", "rhel centos fedora", "arch", "alpine".
+system_families()
 {
-    have meson && have ninja && have pkg-config && return
-    die "not a Debian or Ubuntu: please install the likes of $*"
+    [[ -r $os_release ]] || return 0
+    sed -nE 's/^ID(_LIKE)?="?([^"]*)"?$/\2/p' "$os_release" | tr '\n' ' '
+}
+
+is_debian()
+{
+    have dpkg-query && [[ -z ${GPUSERVE_OS_RELEASE:-} || " $(system_families) " == *\ debian\ * ]]
+}
+
+# The command that installs what `./dev run` needs on another system; nothing for an unknown one. The lists
+# name packages by their documentation: no build on these systems is tested.
+other_install_command()
+{
+    local family
+    for family in $(system_families); do
+        case $family in
+        fedora | rhel | centos)
+            printf '%s\n' "dnf install gcc gcc-c++ meson ninja-build pkgconf-pkg-config jansson-devel xxhash-devel" \
+                "libcurl-devel openssl-devel libmicrohttpd-devel zlib-devel python3 python3-pip ca-certificates"
+            return ;;
+        arch)
+            printf '%s\n' "pacman -S --needed gcc meson ninja pkgconf jansson xxhash curl openssl libmicrohttpd" \
+                "zlib python python-pip ca-certificates"
+            return ;;
+        alpine)
+            printf '%s\n' "apk add gcc g++ musl-dev meson samurai pkgconf jansson-dev xxhash-dev curl-dev" \
+                "openssl-dev libmicrohttpd-dev zlib-dev python3 py3-pip ca-certificates"
+            return ;;
+        esac
+    done
+}
+
+# On another system nothing is installed: what is there is used, and if the build tools or a library are missing,
+# the command that installs them is printed.
+require_tools()
+{
+    local command
+    have meson && have ninja && have pkg-config &&
+        pkg-config --exists jansson libcurl openssl libmicrohttpd zlib && return
+    command=$(other_install_command | paste -sd ' ')
+    [[ -n $command ]] || die "not a Debian or Ubuntu: install the likes of ${build_packages[*]} ${python_packages[*]}"
+    die "tools or libraries are missing; as an administrator: $command (names for this system; not tested there)"
 }
 
 cmd_install_deps()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" \
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}" \
         "${proxy_packages[@]}" "${binding_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}" \
         "${arm_tools[@]}"
     say "everything is installed"

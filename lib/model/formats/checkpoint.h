@@ -59,6 +59,9 @@ bool gsv_is_row_scales(const struct gsv_tensor *tensor);
 gpuserve_status gsv_fail_unreadable(const struct gsv_dir *dir, const char *folder,
                                     gpuserve_error *error);
 
+/* Fail for a file in place of a model directory: names its format, and the way out. */
+gpuserve_status gsv_fail_no_directory(const char *path, gpuserve_error *error);
+
 bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
                          struct gsv_tensor *tensor);
 

@@ -1,12 +1,13 @@
 /*
- * unreadable.c - the error for a folder without weights that gpuserve reads: which weights of other
- * programs it has, and where readable ones come from.
+ * unreadable.c - the errors for a folder without weights that gpuserve reads and for a file in
+ * place of a folder: which formats of other programs are there, and where readable ones come from.
  */
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define MAX_SHOWN 4 /* file names in the message */
 
@@ -42,18 +43,61 @@ static const struct foreign {
     { ".gguf", "GGUF", "give the path of the .gguf file" },
 };
 
-static const struct foreign *format_of(const char *name)
+/* Files that a directory may hold, too: not foreign there, but no model by themselves. */
+static const struct foreign single[] = {
+#define FOLDER "give its directory, which also has config.json and the tokenizer"
+    { ".safetensors", "a safetensors file (weights without configuration)", FOLDER },
+    { ".bin", "a file of PyTorch weights", FOLDER },
+    { ".pt", "a PyTorch file", FOLDER },
+    { ".pth", "a PyTorch file", FOLDER },
+    { ".pb", "a TensorFlow file", ORIGINAL },
+    { ".json", "a JSON file", FOLDER },
+};
+
+static const struct foreign *find_format(const struct foreign *table, size_t n_table,
+                                         const char *name)
 {
     const size_t n = strlen(name);
 
-    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
-        const char *const ending = foreign[i].ending;
+    for (size_t i = 0; i < n_table; i++) {
+        const char *const ending = table[i].ending;
         const size_t m = strlen(ending);
 
-        if (*ending == '.' ? n > m && strcmp(name + n - m, ending) == 0 : strcmp(name, ending) == 0)
-            return &foreign[i];
+        if (*ending == '.' ? n > m && strcasecmp(name + n - m, ending) == 0
+                           : strcmp(name, ending) == 0)
+            return &table[i];
     }
     return NULL;
+}
+
+static const struct foreign *format_of(const char *name)
+{
+    return find_format(foreign, sizeof(foreign) / sizeof(foreign[0]), name);
+}
+
+gpuserve_status gsv_fail_no_directory(const char *path, gpuserve_error *error)
+{
+    const char *const slash = strrchr(path, '/');
+    const char *const name = slash ? slash + 1 : path;
+    const struct foreign *const part =
+        find_format(single, sizeof(single) / sizeof(single[0]), name);
+    const struct foreign *const format = part ? part : format_of(name);
+    gpuserve_status st;
+
+    if (part)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the path is %s, not a model directory",
+                      path, part->format);
+    else if (format)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s: the path is a file of %s (unsupported format), not a model directory",
+                      path, format->format);
+    else
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s: the path is a file, not a model directory", path);
+    return gsv_hint(error, st, "%s",
+                    format ? format->way_out
+                           : "give a directory with config.json, the tokenizer and *.safetensors "
+                             "or pytorch_model.bin, as on the Hugging Face hub, or a .gguf file");
 }
 
 /* Append "NAME (FORMAT)" to a list of names. */

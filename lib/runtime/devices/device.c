@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/runtime/core/context.h"
 #include "lib/runtime/devices/cuda_devices.h"
+#include "lib/runtime/devices/gpu_inventory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -216,6 +217,20 @@ static size_t choose_auto(const struct gsv_cuda_view *view, const struct gsv_sel
     return n;
 }
 
+/* Why `auto` takes the CPU. A missing plugin concerns only a machine with a GPU. */
+static void explain_no_gpu(const gpuserve_context *context, const gpuserve_error *why, char *reason,
+                           size_t capacity)
+{
+    char *path = NULL;
+    const bool has_plugin = gsv_plugin_find(context->cuda, &path, NULL) == GPUSERVE_OK;
+
+    free(path);
+    if (has_plugin || gsv_has_nvidia_device(NULL))
+        snprintf(reason, capacity, "no GPU: %.480s", why->message);
+    else
+        snprintf(reason, capacity, "no GPU");
+}
+
 static gpuserve_status fall_to_cpu(gpuserve_context *context, struct gsv_device_choice *choice,
                                    const char *reason, gpuserve_error *error)
 {
@@ -297,7 +312,7 @@ gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *tex
     } else if (selector.kind == GSV_SELECT_AUTO) {
         char reason[GPUSERVE_ERROR_TEXT_BYTES];
 
-        snprintf(reason, sizeof(reason), "no GPU: %.480s", why.message);
+        explain_no_gpu(context, &why, reason, sizeof(reason));
         st = fall_to_cpu(context, *choices, reason, error);
     } else {
         gsv_error_copy(error, &why);

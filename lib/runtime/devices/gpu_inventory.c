@@ -27,6 +27,7 @@
 #define TIMEOUT_SECONDS 3
 #define THREAD_STACK_BYTES (1u << 20) /* mostly used by the driver's library */
 #define MAX_MAPS_BYTES (1u << 20)
+#define MAX_PCI_DEVICES 1024
 
 struct gsv_gpu *gsv_gpus_add(struct gsv_gpus *gpus, int32_t index)
 {
@@ -265,4 +266,52 @@ gpuserve_status gsv_gpus_read(struct gsv_gpus **gpus, bool detail, bool *hangs,
     *hangs = smi == GPUSERVE_E_TIMEOUT;
     free(own);
     return st;
+}
+
+/* ------------------------------------------------------------------------------ files of a root */
+
+static bool begins(const struct gsv_rootfs *rootfs, const char *device, const char *file,
+                   const char *prefix)
+{
+    char path[128], text[32];
+
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/%s", device, file);
+    return gsv_rootfs_read(rootfs, path, text, sizeof(text)) > 0 &&
+           strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool gsv_find_nvidia_pci(const struct gsv_rootfs *rootfs, char *address)
+{
+    struct gsv_names names;
+    bool found = false;
+
+    if (!gsv_rootfs_list(rootfs, "/sys/bus/pci/devices", "", MAX_PCI_DEVICES, &names))
+        return false;
+    for (size_t i = 0; i < names.n && !found; i++) {
+        const char *const name = names.names[i];
+
+        found = strlen(name) < GSV_PCI_ADDRESS_BYTES && begins(rootfs, name, "vendor", "0x10de") &&
+                begins(rootfs, name, "class", "0x03");
+        if (found)
+            snprintf(address, GSV_PCI_ADDRESS_BYTES, "%s", name);
+    }
+    gsv_names_free(&names);
+    return found;
+}
+
+bool gsv_has_nvidia_device(const char *root)
+{
+    static const char *const files[] = { "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg",
+                                         "/proc/driver/nvidia/version" };
+    char address[GSV_PCI_ADDRESS_BYTES];
+    struct gsv_rootfs rootfs;
+    bool found;
+
+    if (gsv_rootfs_open(&rootfs, root, NULL) != GPUSERVE_OK)
+        return true;
+    found = gsv_find_nvidia_pci(&rootfs, address);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && !found; i++)
+        found = gsv_rootfs_find(&rootfs, files[i], NULL, NULL);
+    gsv_rootfs_close(&rootfs);
+    return found;
 }

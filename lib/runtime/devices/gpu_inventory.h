@@ -10,9 +10,12 @@
 #ifndef GSV_RUNTIME_GPU_INVENTORY_H
 #define GSV_RUNTIME_GPU_INVENTORY_H
 
+#include "lib/base/host/rootfs.h"
+
 #include <gpuserve/types.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define GSV_MAX_GPUS 128 /* MIG devices included */
 #define GSV_MAX_GPU_PROCESSES 512
@@ -100,5 +103,15 @@ void gsv_gpus_add_process(struct gsv_gpus *gpus, int32_t gpu, int32_t pid, uint6
 /* Index of the GPU with this UUID, -1 for none. Compares case-insensitively and without the "GPU-"
  * or "MIG-" prefix, which CUDA and the driver report differently for a MIG device. */
 int32_t gsv_gpus_find(const struct gsv_gpus *gpus, const char *uuid);
+
+/* The PCI address of the first NVIDIA display controller, from the files of a root. False: none.
+ * `address` has GSV_PCI_ADDRESS_BYTES. */
+#define GSV_PCI_ADDRESS_BYTES 32
+bool gsv_find_nvidia_pci(const struct gsv_rootfs *rootfs, char *address);
+
+/* The root has an NVIDIA device: a PCI display controller, a device file, a loaded driver, or WSL's
+ * device. Reads files only and asks no driver. A root that cannot be opened counts as having one.
+ */
+bool gsv_has_nvidia_device(const char *root);
 
 #endif

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define TEXT_BYTES 65536
-#define MAX_PCI_DEVICES 1024
 
 static bool reads(const struct gsv_machine *machine, const char *path, char *text, size_t capacity)
 {
@@ -64,28 +63,12 @@ static void read_module_version(struct gsv_machine *machine)
 /* The first NVIDIA display controller on the PCI bus, and the kernel driver that holds it. */
 static void read_pci(struct gsv_machine *machine)
 {
-    char path[128], text[32];
-    struct gsv_names names;
+    char path[128];
 
-    if (!gsv_rootfs_list(&machine->rootfs, "/sys/bus/pci/devices", "", MAX_PCI_DEVICES, &names))
+    if (!gsv_find_nvidia_pci(&machine->rootfs, machine->gpu_address))
         return;
-    for (size_t i = 0; i < names.n && !machine->gpu_address[0]; i++) {
-        const char *const name = names.names[i];
-
-        if (strlen(name) >= sizeof(machine->gpu_address))
-            continue;
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/vendor", name);
-        if (!reads(machine, path, text, sizeof(text)) || strncmp(text, "0x10de", 6) != 0)
-            continue;
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/class", name);
-        if (!reads(machine, path, text, sizeof(text)) || strncmp(text, "0x03", 4) != 0)
-            continue;
-        snprintf(machine->gpu_address, sizeof(machine->gpu_address), "%.31s", name);
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/driver", name);
-        gsv_rootfs_link_name(&machine->rootfs, path, machine->gpu_driver,
-                             sizeof(machine->gpu_driver));
-    }
-    gsv_names_free(&names);
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/driver", machine->gpu_address);
+    gsv_rootfs_link_name(&machine->rootfs, path, machine->gpu_driver, sizeof(machine->gpu_driver));
 }
 
 /* ------------------------------------------------------------------------------------------ GPUs

@@ -11,6 +11,7 @@
 #define GSV_RUNTIME_DOCTOR_LAYERS_H
 
 #include "lib/base/host/rootfs.h"
+#include "lib/runtime/devices/gpu_inventory.h"
 #include "lib/runtime/core/json_out.h"
 #include "lib/runtime/devices/cuda_devices.h"
 
@@ -89,12 +90,12 @@ struct gsv_machine {
     struct gsv_found_library libcuda; /* path[0] is NUL: none */
     bool is_baked;                    /* libcuda is a file of the container's image */
     bool is_wsl;
-    char module[32];        /* version of the loaded kernel module, or "" */
-    char gpu_address[32];   /* PCI address of the first NVIDIA GPU, or "" */
-    char gpu_driver[32];    /* the kernel driver that holds it, or "" */
-    int32_t n_device_files; /* /dev/nvidia0, ... */
-    struct gsv_gpus *gpus;  /* owned; NULL: not read */
-    bool driver_answers;    /* `gpus` is the driver's answer, not read from its files */
+    char module[32];                         /* version of the loaded kernel module, or "" */
+    char gpu_address[GSV_PCI_ADDRESS_BYTES]; /* PCI address of the first NVIDIA GPU, or "" */
+    char gpu_driver[32];                     /* the kernel driver that holds it, or "" */
+    int32_t n_device_files;                  /* /dev/nvidia0, ... */
+    struct gsv_gpus *gpus;                   /* owned; NULL: not read */
+    bool driver_answers; /* `gpus` is the driver's answer, not read from its files */
     struct gsv_stack_layer layers[GSV_N_LAYERS];
 };
 

@@ -12,6 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
+#include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/formats.h"
 
 #include <stdbool.h>
@@ -214,22 +215,6 @@ static bool is_gguf(const char *path)
     return suffix && strcasecmp(suffix, ".gguf") == 0 && is_file(path);
 }
 
-/* Fail for a file in place of a directory; names the model formats of other programs. */
-static gpuserve_status fail_file(const char *name, gpuserve_error *error)
-{
-    const char *const suffix = strrchr(name, '.');
-    const char *const format = !suffix ? "a file"
-                               : strcasecmp(suffix, ".onnx") == 0
-                                   ? "an ONNX file (unsupported format)"
-                                   : "a file";
-
-    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the path is %s, not a model directory", name,
-             format);
-    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
-                    "give a directory with config.json, the tokenizer and *.safetensors or "
-                    "pytorch_model.bin, as on the Hugging Face hub, or a .gguf file");
-}
-
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
                              gpuserve_error *error)
 {
@@ -245,7 +230,7 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
         return *path ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
     }
     if (is_file(name))
-        return fail_file(name, error);
+        return gsv_fail_no_directory(name, error);
     at = strchr(name, '@');
     if (at)
         return find_revision(hub, name, at, path, error);

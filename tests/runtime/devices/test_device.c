@@ -1,6 +1,7 @@
 /*
  * test_device.c - device selectors, and plugins that are missing, broken, rejecting or good.
  */
+#include "lib/runtime/devices/gpu_inventory.h"
 #include "tests/runtime/fake.h"
 #include "tests/runtime/plugin_folder.h"
 
@@ -63,7 +64,10 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         cr_expect_eq(gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), NULL),
                      GPUSERVE_OK);
         cr_expect_str_eq(device.selector, "cpu");
-        cr_expect_neq(strstr(reason, cases[i].message), NULL, "case %zu: %s", i, reason);
+        if (!cases[i].module && !gsv_has_nvidia_device(NULL))
+            cr_expect_str_eq(reason, "no GPU", "a CPU user has no use for the plugin");
+        else
+            cr_expect_neq(strstr(reason, cases[i].message), NULL, "case %zu: %s", i, reason);
         cr_expect_eq(gpuserve_device_list(context, &device, 1, &n, NULL), GPUSERVE_OK);
         cr_expect_eq(n, 1);
         gpuserve_context_unref(&context);
