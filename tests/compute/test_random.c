@@ -144,3 +144,46 @@ Test(random, a_failure_of_each_call)
     cr_expect_eq(counters.live_objects, live, "a generator stayed");
     gpuserve_compute_close(&compute);
 }
+
+static gpuserve_status run_curand(gpuserve_compute *compute, gpuserve_error *error)
+{
+    uint32_t out[8];
+
+    return gpuserve_random_numbers(compute, GPUSERVE_RANDOM_CURAND, 1, 0, out, 8, NULL, error);
+}
+
+/* Finds the call by failing each one in turn, with an error that passes. Then the device is lost in
+ * it: the call is named, and the handle computes nothing more. The loss lasts as long as the
+ * process. */
+static void lose_device_in(const char *call)
+{
+    gpuserve_compute *compute = open_compute("cuda:0");
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    uint32_t out[8];
+    uint64_t n = 0;
+
+    cr_assert_eq(run_curand(compute, &error), GPUSERVE_OK, "%s", error.message);
+    do {
+        gsv_emu_fail_call(++n, 2);
+        cr_expect(run_curand(compute, &error) == GPUSERVE_OK || error.message[0]);
+        cr_assert_not_null(gsv_emu_failed_call(), "%s is not called", call);
+    } while (strcmp(gsv_emu_failed_call(), call) != 0);
+    gsv_emu_fail_call(n, 719 /* cudaErrorLaunchFailure */);
+    cr_expect_eq(run_curand(compute, &error), GPUSERVE_E_DEVICE);
+    cr_expect(strstr(error.message, call) && strstr(error.message, "719"), "%s: %s", call,
+              error.message);
+    gsv_emu_fail_call(0, 0);
+    cr_expect_eq(gpuserve_random_numbers(compute, GPUSERVE_RANDOM_AUTO, 1, 0, out, 8, NULL, &error),
+                 GPUSERVE_E_DEVICE, "after %s", call);
+    gpuserve_compute_close(&compute);
+}
+
+Test(random, a_device_lost_while_the_generator_is_made)
+{
+    lose_device_in("curandCreateGenerator");
+}
+
+Test(random, a_device_lost_while_numbers_are_made)
+{
+    lose_device_in("curandGenerate");
+}

@@ -84,6 +84,49 @@ Test(cuda_public, vectors_are_those_of_the_cpu)
     cr_expect_eq(c.live_objects, 0);
 }
 
+static void classify_on(const char *device, const char *name, float *scores, size_t n_scores)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_model *model = NULL;
+    char path[1024];
+
+    snprintf(path, sizeof(path), TEST_DATA_DIR "/recurrent/%s", name);
+    options.device = device;
+    options.n_threads = 1;
+    cr_assert_eq(gpuserve_model_open(&model, context, path, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    cr_assert_leq(N_TEXTS * gpuserve_model_label_count(model), n_scores);
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.n_items = N_TEXTS;
+    job.texts = texts;
+    job.output = scores;
+    job.output_capacity = N_TEXTS * gpuserve_model_label_count(model);
+    cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s on %s: %s", name, device,
+                 error.message);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+/* Those of the CPU are compared with torch and Keras in tests/python/test_recurrent.py. */
+Test(cuda_public, scores_of_recurrent_models_are_those_of_the_cpu)
+{
+    static const char *const names[] = { "torch-two-layers", "keras", "gru-two-layers",
+                                         "gru-keras-before" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        float cpu[8 * N_TEXTS] = { 0 }, cuda[8 * N_TEXTS] = { 0 };
+
+        classify_on("cpu", names[i], cpu, 8 * N_TEXTS);
+        classify_on("cuda:0", names[i], cuda, 8 * N_TEXTS);
+        cr_expect_gt(cpu[0], 0.0f);
+        for (int j = 0; j < 8 * N_TEXTS; j++)
+            cr_expect_float_eq(cpu[j], cuda[j], 1e-5f, "%s: score %d", names[i], j);
+    }
+}
+
 Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

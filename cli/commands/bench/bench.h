@@ -152,6 +152,11 @@ int cli_bench_devices(const struct cli_args *args, json_t *table);
  * cannot run, as without an imported package. Messages of Python are dropped. */
 double cli_python_seconds(const char *script);
 
+/* Limits the instruction set of what is opened next to `isa`; NULL: no change. Returns the user's
+ * limit, for cli_restore_isa(), which sets it again. */
+char *cli_limit_isa(const char *isa);
+void cli_restore_isa(const char *isa, char *kept);
+
 /* Appends one row, {"path": name, "seconds": ...}; negative seconds: the path cannot run here, and
  * `why` says why. */
 void cli_lesson_row(json_t *rows, const char *name, double seconds, const char *why);

@@ -7,7 +7,10 @@
  *   jax            compiled
  *   Python loop    2,000 numbers, scaled
  *
- * The time is that of the fastest run.
+ * All have the same numbers (INPUT). The time is that of the fastest run.
+ *
+ * On a CPU, a list of sines and cosines is compared with the time of its multiply-adds alone, at
+ * the rate of a large matrix product.
  */
 #include "cli/commands/bench/bench.h"
 #include "cli/cli.h"
@@ -23,6 +26,10 @@
 #define STEPS 500
 #define RUNS 5
 #define DEFAULT_OPERATIONS "sin,cos"
+#define MATRIX 512 /* side of the product that measures the rate of multiply-adds */
+#define MATRIX_RUNS 32
+#define SIN_MULTIPLY_ADDS 6 /* instructions of a vector in [-1, 1]: kernels/cpu/compute */
+#define COS_MULTIPLY_ADDS 5
 #define PUBLISHED "published, on another machine: 7.8 s unfused, 0.15 s fused (52x)"
 
 static const struct operation {
@@ -51,6 +58,9 @@ struct chain_bench {
     size_t n_names; /* of the list, which repeats */
     bool in_python;
     float *in, *out;
+    double seconds;      /* of the fastest run */
+    double multiply_add; /* float32 multiply-adds a second of a matrix product; 0: not measured */
+    char device[64];
 };
 
 static const struct operation *find(const char *name, size_t size)
@@ -101,8 +111,46 @@ static int read_list(struct chain_bench *chain, const char *list)
     return CLI_OK;
 }
 
-static int run_chain(const struct chain_bench *chain, const struct cli_args *args, double *best,
-                     char device[64])
+/* Multiply-add instructions of the list for each vector of values; 0 if it has other operations. */
+static int multiply_adds(const struct chain_bench *chain)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < STEPS; i++) {
+        const uint32_t kind = chain->steps[i].kind;
+
+        if (kind != GPUSERVE_CHAIN_SIN && kind != GPUSERVE_CHAIN_COS)
+            return 0;
+        n += kind == GPUSERVE_CHAIN_SIN ? SIN_MULTIPLY_ADDS : COS_MULTIPLY_ADDS;
+    }
+    return n;
+}
+
+static gpuserve_status measure_product(struct chain_bench *chain, gpuserve_compute *compute,
+                                       gpuserve_error *error)
+{
+    const size_t n = (size_t)MATRIX * MATRIX;
+    float *product = cli_alloc(n, sizeof(*product));
+    gpuserve_matmul_job job = GPUSERVE_MATMUL_JOB_INIT;
+    gpuserve_compute_result result = GPUSERVE_COMPUTE_RESULT_INIT;
+    gpuserve_status st = GPUSERVE_OK;
+
+    job.dtype = GPUSERVE_DTYPE_FLOAT32;
+    job.m = job.n = job.k = MATRIX;
+    job.a = job.b = chain->in; /* NUMBERS is more than it needs */
+    job.c = product;
+    job.c_capacity = n;
+    for (int run = 0; run < MATRIX_RUNS && st == GPUSERVE_OK; run++) {
+        st = gpuserve_matmul(compute, &job, &result, error);
+        if (st == GPUSERVE_OK && result.kernel_seconds > 0)
+            chain->multiply_add =
+                fmax(chain->multiply_add, (double)n * MATRIX / result.kernel_seconds);
+    }
+    free(product);
+    return st;
+}
+
+static int run_chain(struct chain_bench *chain, const struct cli_args *args)
 {
     gpuserve_compute_options options = GPUSERVE_COMPUTE_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -116,7 +164,7 @@ static int run_chain(const struct chain_bench *chain, const struct cli_args *arg
     options.n_threads = args->threads;
     st = gpuserve_compute_open(&compute, context, &options, &error);
     if (st == GPUSERVE_OK)
-        snprintf(device, 64, "%s", gpuserve_compute_device(compute));
+        snprintf(chain->device, sizeof(chain->device), "%s", gpuserve_compute_device(compute));
     for (int run = 0; run < RUNS && st == GPUSERVE_OK; run++) {
         gpuserve_compute_result result = GPUSERVE_COMPUTE_RESULT_INIT;
         const double begin = cli_now();
@@ -125,8 +173,10 @@ static int run_chain(const struct chain_bench *chain, const struct cli_args *arg
         st = gpuserve_chain(compute, chain->steps, STEPS, chain->in, chain->out, NUMBERS, &result,
                             &error);
         seconds = cli_now() - begin;
-        *best = run == 0 || seconds < *best ? seconds : *best;
+        chain->seconds = run == 0 || seconds < chain->seconds ? seconds : chain->seconds;
     }
+    if (st == GPUSERVE_OK && strncmp(chain->device, "cpu", 3) == 0 && multiply_adds(chain) > 0)
+        st = measure_product(chain, compute, &error);
     gpuserve_compute_close(&compute);
     gpuserve_context_unref(&context);
     return st == GPUSERVE_OK ? CLI_OK : cli_fail_with(&error, NULL);
@@ -150,11 +200,10 @@ static double python_seconds(const struct chain_bench *chain, const char *module
                              int runs, double factor)
 {
     char *list = python_list(chain, module);
-    char *script =
-        cli_format("import time,random\n%s\nops=[%s]\nf=[ops[i%%len(ops)] for i in range(%d)]\n"
-                   "best=1e9\nrun()\nfor _ in range(%d):\n b=time.perf_counter();run();"
-                   "best=min(best,time.perf_counter()-b)\nprint(best*%g)",
-                   body, list, STEPS, runs, factor);
+    char *script = cli_format("import time\n%s\nops=[%s]\nf=[ops[i%%len(ops)] for i in range(%d)]\n"
+                              "best=1e9\nrun()\nfor _ in range(%d):\n b=time.perf_counter();run();"
+                              "best=min(best,time.perf_counter()-b)\nprint(best*%g)",
+                              body, list, STEPS, runs, factor);
     const double seconds = cli_python_seconds(script);
 
     free(script);
@@ -164,15 +213,19 @@ static double python_seconds(const struct chain_bench *chain, const char *module
 
 static void compare(const struct chain_bench *chain, json_t *rows)
 {
-    static const char numpy[] = "import numpy as m\n"
-                                "x=m.random.default_rng(1).standard_normal(1000000,m.float32)\n"
-                                "def run():\n y=x.copy()\n for g in f: g(y,out=y)\n";
+    /* As make_input(). numpy rounds each operation to float32, as C does. */
+#define INPUT                                                 \
+    "i=m.arange(1000000,dtype=m.uint64)*2654435761%1000003\n" \
+    "x=i.astype(m.float32)/m.float32(250000)-m.float32(2)\n"
+    static const char numpy[] =
+        "import numpy as m\n" INPUT "def run():\n y=x.copy()\n for g in f: g(y,out=y)\n";
     static const char jax[] =
-        "import jax,jax.numpy as m\nx=jax.random.normal(jax.random.PRNGKey(1),(1000000,))\n"
+        "import numpy as m\n" INPUT "import jax,jax.numpy as m\nx=m.asarray(x)\n"
         "def once(y):\n for g in ops: y=g(y)\n return y\n"
         "j=jax.jit(lambda y:jax.lax.fori_loop(0,len(f)//len(ops),lambda i,v:once(v),y))\n"
         "def run(): j(x).block_until_ready()\n";
-    static const char loop[] = "import math as m\nx=[random.gauss(0,1) for _ in range(2000)]\n"
+    static const char loop[] = "import math as m\n"
+                               "x=[i*2654435761%1000003/250000-2 for i in range(2000)]\n"
                                "def run():\n for v in x:\n  for g in f: v=g(v)\n";
     const char *why = chain->in_python ? "not installed" : "no such operation";
 
@@ -185,14 +238,36 @@ static void compare(const struct chain_bench *chain, json_t *rows)
                    why);
 }
 
-static void print_rows(const struct chain_bench *chain, const json_t *rows, const char *device)
+static void make_input(float *in)
+{
+    for (size_t i = 0; i < NUMBERS; i++)
+        in[i] = (float)(i * 2654435761u % 1000003u) / 250000.0f - 2.0f;
+}
+
+/* The time of the multiply-adds alone; 0: not measured. */
+static double limit_seconds(const struct chain_bench *chain)
+{
+    return chain->multiply_add > 0 ? (double)multiply_adds(chain) * NUMBERS / chain->multiply_add
+                                   : 0;
+}
+
+static void print_limit(const struct chain_bench *chain)
+{
+    if (limit_seconds(chain) > 0)
+        printf("\nlimit: %.1f multiply-adds for each operation and number, at %.1f G/s of a "
+               "matrix product here:\n%.4f s; %.0f %% of the limit reached\n",
+               (double)multiply_adds(chain) / STEPS, chain->multiply_add / 1e9,
+               limit_seconds(chain), 100 * limit_seconds(chain) / chain->seconds);
+}
+
+static void print_rows(const struct chain_bench *chain, const json_t *rows)
 {
     const double own = json_real_value(json_object_get(json_array_get(rows, 0), "seconds"));
     size_t i;
     json_t *row;
 
     printf("%d operations (%s repeated) over %d float32 numbers on %s; fastest of %d runs\n\n",
-           STEPS, chain->list, NUMBERS, device, RUNS);
+           STEPS, chain->list, NUMBERS, chain->device, RUNS);
     json_array_foreach((json_t *)rows, i, row)
     {
         const json_t *seconds = json_object_get(row, "seconds");
@@ -203,35 +278,45 @@ static void print_rows(const struct chain_bench *chain, const json_t *rows, cons
         else
             printf("%12s\n", json_string_value(json_object_get(row, "skipped")));
     }
+    print_limit(chain);
     if (strcmp(chain->list, DEFAULT_OPERATIONS) == 0)
         puts("\n" PUBLISHED);
+}
+
+static int print_json(const struct chain_bench *chain, json_t *rows)
+{
+    json_t *facts = json_pack("{s:s, s:s, s:i, s:i, s:O}", "device", chain->device, "operations",
+                              chain->list, "steps", STEPS, "numbers", NUMBERS, "rows", rows);
+    const double limit = limit_seconds(chain);
+
+    if (limit > 0)
+        json_object_set_new(facts, "limit",
+                            json_pack("{s:f, s:f, s:f, s:f}", "multiply_adds_per_operation",
+                                      (double)multiply_adds(chain) / STEPS,
+                                      "multiply_adds_per_second", chain->multiply_add, "seconds",
+                                      limit, "share", limit / chain->seconds));
+    return cli_facts_print(facts, true);
 }
 
 int cli_bench_chain(const struct cli_args *args)
 {
     struct chain_bench chain = { 0 };
     json_t *rows = json_array();
-    char device[64] = "";
-    double seconds = 0;
     int result = read_list(&chain, args->operations ? args->operations : DEFAULT_OPERATIONS);
 
     if (result == CLI_OK) {
         chain.in = cli_alloc(NUMBERS, sizeof(float));
         chain.out = cli_alloc(NUMBERS, sizeof(float));
-        for (size_t i = 0; i < NUMBERS; i++)
-            chain.in[i] = (float)(i * 2654435761u % 1000003u) / 250000.0f - 2.0f;
-        result = run_chain(&chain, args, &seconds, device);
+        make_input(chain.in);
+        result = run_chain(&chain, args);
     }
     if (result == CLI_OK) {
-        cli_lesson_row(rows, "gpuserve, one pass", seconds, NULL);
+        cli_lesson_row(rows, "gpuserve, one pass", chain.seconds, NULL);
         compare(&chain, rows);
-        if (!args->json)
-            print_rows(&chain, rows, device);
+        if (args->json)
+            result = print_json(&chain, rows);
         else
-            result = cli_facts_print(json_pack("{s:s, s:s, s:i, s:i, s:O}", "device", device,
-                                               "operations", chain.list, "steps", STEPS, "numbers",
-                                               NUMBERS, "rows", rows),
-                                     true);
+            print_rows(&chain, rows);
     }
     json_decref(rows);
     free(chain.in);

@@ -135,13 +135,10 @@ int cli_bench_devices(const struct cli_args *args, json_t *table)
     int32_t *map = cli_alloc(FIT_LABELS, sizeof(*map));
 
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]) && result == CLI_OK; i++) {
-        gpuserve_model *model;
+        char *kept = cli_limit_isa(devices[i].isa);
+        gpuserve_model *model = open_on(devices[i].device, args, &result);
 
-        if (devices[i].isa)
-            setenv("GPUSERVE_MAX_ISA", devices[i].isa, 1);
-        model = open_on(devices[i].device, args, &result);
-        if (devices[i].isa)
-            unsetenv("GPUSERVE_MAX_ISA");
+        cli_restore_isa(devices[i].isa, kept);
         if (!model) {
             cli_lesson_row(table, devices[i].name, -1, "no such device");
             continue;

@@ -27,11 +27,23 @@
 #define INPUT 128
 #define UNITS 128
 #define RUNS 7
-#define PLAIN_RUNS 2
-#define PUBLISHED                                                                                 \
-    "published, training on other machines: 338 s on a CPU, 164 s step-wise on a GPU (2.1x), 18 " \
-    "s "                                                                                          \
-    "with\ncuDNN (9.1x more, 18.8x in all); 14, 7 and 0.8 ms for each sample"
+
+/* Rows of the table, by name. */
+#define CPU_STEPS "CPU, SIMD, step by step"
+#define CPU_FUSED "CPU, SIMD, fused"
+#define CUDA_STEPS "CUDA, step by step"
+#define CUDA_FUSED "CUDA, one persistent kernel"
+#define CUDA_CUDNN "CUDA, cuDNN"
+
+/* Pairs of paths and how much faster the second one is. The published times are of training, on
+ * other machines: only their ratios compare with a forward pass. */
+static const struct ratio {
+    const char *from, *to;
+    double published; /* 0: none */
+} ratios[] = {
+    { CPU_STEPS, CPU_FUSED, 0 },     { CPU_STEPS, CUDA_STEPS, 2.1 },  { CUDA_STEPS, CUDA_FUSED, 0 },
+    { CUDA_STEPS, CUDA_CUDNN, 9.1 }, { CPU_STEPS, CUDA_CUDNN, 18.8 },
+};
 
 struct network {
     gpuserve_lstm_weights weights;
@@ -130,9 +142,8 @@ static gpuserve_status open_path(struct path *path, const struct network *networ
 {
     gpuserve_compute_options options = GPUSERVE_COMPUTE_OPTIONS_INIT;
     gpuserve_lstm_network lstm = GPUSERVE_LSTM_NETWORK_INIT;
-    const char *limit = getenv("GPUSERVE_MAX_ISA");
-    char *kept = limit ? cli_copy(limit, strlen(limit)) : NULL;
     gpuserve_status st;
+    char *kept;
 
     options.device = path->device;
     options.n_threads = args->threads;
@@ -140,14 +151,9 @@ static gpuserve_status open_path(struct path *path, const struct network *networ
     lstm.hidden_size = UNITS;
     lstm.weights = &network->weights;
     lstm.n_weights = 1;
-    if (path->isa)
-        setenv("GPUSERVE_MAX_ISA", path->isa, 1);
+    kept = cli_limit_isa(path->isa);
     st = gpuserve_compute_open(&path->compute, context, &options, error);
-    if (path->isa && kept)
-        setenv("GPUSERVE_MAX_ISA", kept, 1);
-    else if (path->isa)
-        unsetenv("GPUSERVE_MAX_ISA");
-    free(kept);
+    cli_restore_isa(path->isa, kept);
     return st == GPUSERVE_OK ? gpuserve_lstm_create(&path->lstm, path->compute, &lstm, error) : st;
 }
 
@@ -201,6 +207,64 @@ static double torch_seconds(const struct cli_args *args)
 
 /* --------------------------------------------------------------------------------------- table */
 
+static double seconds_of(const json_t *rows, const char *path)
+{
+    size_t i;
+    json_t *row;
+
+    json_array_foreach((json_t *)rows, i, row)
+    {
+        if (strcmp(json_string_value(json_object_get(row, "path")), path) == 0)
+            return json_real_value(json_object_get(row, "seconds"));
+    }
+    return 0;
+}
+
+/* The ratios of the paths that ran, and the published ones. */
+static json_t *make_ratios(const json_t *rows)
+{
+    json_t *table = json_array();
+
+    for (size_t i = 0; i < sizeof(ratios) / sizeof(ratios[0]); i++) {
+        const double from = seconds_of(rows, ratios[i].from), to = seconds_of(rows, ratios[i].to);
+        json_t *row = json_pack("{s:s, s:s}", "from", ratios[i].from, "to", ratios[i].to);
+
+        if (ratios[i].published > 0)
+            json_object_set_new(row, "published", json_real(ratios[i].published));
+        if (from > 0 && to > 0)
+            json_object_set_new(row, "measured", json_real(from / to));
+        json_array_append_new(table, row);
+    }
+    return table;
+}
+
+static void print_ratio(const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key);
+
+    if (value)
+        printf("%11.1fx", json_real_value(value));
+    else
+        printf("%12s", "-");
+}
+
+static void print_ratios(const json_t *table)
+{
+    size_t i;
+    json_t *row;
+
+    printf("\n%-28s%-28s%12s%12s\n", "faster than", "path", "published", "measured");
+    json_array_foreach((json_t *)table, i, row)
+    {
+        printf("%-28s%-28s", json_string_value(json_object_get(row, "from")),
+               json_string_value(json_object_get(row, "to")));
+        print_ratio(row, "published");
+        print_ratio(row, "measured");
+        putchar('\n');
+    }
+    puts("published: ratios of training times on other machines; measured: of forward passes");
+}
+
 static void print_rows(const json_t *rows)
 {
     const double plain = json_real_value(json_object_get(json_array_get(rows, 0), "seconds"));
@@ -219,7 +283,6 @@ static void print_rows(const json_t *rows)
         else
             printf("%14s\n", json_string_value(json_object_get(row, "skipped")));
     }
-    puts("\n" PUBLISHED);
 }
 
 static void print_devices(const json_t *table)
@@ -249,13 +312,11 @@ static int measure(struct network *network, gpuserve_context *context, const str
           .device = "cpu",
           .isa = "generic",
           .variant = GPUSERVE_LSTM_FUSED },
-        { .name = "CPU, SIMD, step by step", .device = "cpu", .variant = GPUSERVE_LSTM_STEPS },
-        { .name = "CPU, SIMD, fused", .device = "cpu", .variant = GPUSERVE_LSTM_FUSED },
-        { .name = "CUDA, step by step", .device = "cuda:0", .variant = GPUSERVE_LSTM_STEPS },
-        { .name = "CUDA, one persistent kernel",
-          .device = "cuda:0",
-          .variant = GPUSERVE_LSTM_FUSED },
-        { .name = "CUDA, cuDNN", .device = "cuda:0", .variant = GPUSERVE_LSTM_CUDNN },
+        { .name = CPU_STEPS, .device = "cpu", .variant = GPUSERVE_LSTM_STEPS },
+        { .name = CPU_FUSED, .device = "cpu", .variant = GPUSERVE_LSTM_FUSED },
+        { .name = CUDA_STEPS, .device = "cuda:0", .variant = GPUSERVE_LSTM_STEPS },
+        { .name = CUDA_FUSED, .device = "cuda:0", .variant = GPUSERVE_LSTM_FUSED },
+        { .name = CUDA_CUDNN, .device = "cuda:0", .variant = GPUSERVE_LSTM_CUDNN },
     };
     enum { N = sizeof(paths) / sizeof(paths[0]) };
     double plain = run_plain(network), second = run_plain(network);
@@ -287,7 +348,7 @@ static int measure(struct network *network, gpuserve_context *context, const str
 
 int cli_bench_lstm(const struct cli_args *args)
 {
-    json_t *rows = json_array(), *table = json_array();
+    json_t *rows = json_array(), *table = json_array(), *compared = NULL;
     gpuserve_context *context = NULL;
     struct network network;
     int result = cli_context(&context, args);
@@ -300,16 +361,20 @@ int cli_bench_lstm(const struct cli_args *args)
     gpuserve_context_unref(&context);
     if (result == CLI_OK && args->model)
         result = cli_bench_devices(args, table);
-    if (result == CLI_OK && args->json)
-        result = cli_facts_print(json_pack("{s:i, s:i, s:i, s:i, s:O, s:O}", "steps", LENGTH,
+    compared = make_ratios(rows);
+    if (result == CLI_OK && args->json) {
+        result = cli_facts_print(json_pack("{s:i, s:i, s:i, s:i, s:O, s:O, s:O}", "steps", LENGTH,
                                            "embedding", INPUT, "units", UNITS, "batch", BATCH,
-                                           "rows", rows, "devices", table),
+                                           "rows", rows, "ratios", compared, "devices", table),
                                  true);
-    else if (result == CLI_OK)
+    } else if (result == CLI_OK) {
         print_rows(rows);
+        print_ratios(compared);
+    }
     if (result == CLI_OK && !args->json && args->model)
         print_devices(table);
     json_decref(rows);
+    json_decref(compared);
     json_decref(table);
     return result;
 }

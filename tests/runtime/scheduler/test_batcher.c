@@ -322,6 +322,23 @@ Test(batcher, a_quota_of_tokens_per_second_holds)
     gpuserve_model_close(&model);
 }
 
+Test(batcher, a_quota_has_a_limit)
+{
+    const uint64_t limit = UINT64_C(1000000000000);
+    gpuserve_model *model = open_with_quota(limit, 0);
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    gpuserve_model_close(&model);
+    options.device = "cpu";
+    options.max_tokens_per_second = limit + 1;
+    cr_expect_eq(gpuserve_model_open(&model, NULL, ".", &options, &error), GPUSERVE_E_INVALID);
+    cr_expect_null(model);
+    cr_expect(strstr(error.message, "max_tokens_per_second is 1000000000001, the limit is "
+                                    "1000000000000"),
+              "%s", error.message);
+}
+
 Test(batcher, a_quota_counts_computed_tokens_only)
 {
     static const char *const text[] = { "always the same words" };

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""The commands of docs/lessons.md at small sizes, and the outputs of `gpuserve bench --chain` and `--lstm`."""
+import json
+import os
+import re
+import shlex
+import subprocess
+import unittest
+
+from common import PROGRAM, ROOT, Case, INSTRUMENTED, environment, main, model
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "examples")
+SENTIMENT = os.path.join(ROOT, "share", "models", "lstm-sentiment")
+REVIEWS = """text,label,source
+"A wonderful film, moving and funny; the acting is superb.",1,imdb
+"The best movie I have seen in years. I loved it.",1,imdb
+"Boring, badly written and far too long. A waste of time.",0,imdb
+"The worst film of the year: awful acting and a terrible plot.",0,imdb
+"The worst film of the year: awful acting and a terrible plot.",1,elsewhere
+"""
+NAMES = ("--label-name", "0=negative", "--label-name", "1=positive")
+TINY = "gpuserve bench --random bert-tiny --seconds 0.01 "
+NO_PLUGIN = (1, "the plugin is missing")
+
+# Each command of the page: what runs in its place, the exit status, and a part of its output. A command with
+# the same words at a size that costs nothing runs as it is.
+SMALL = {
+    "gpuserve inspect --random bert-large --dtype float16": (None, 0, "total_bytes"),
+    "build/examples/two_models_one_device": (
+        "build/examples/two_models_one_device random:bert-tiny random:bert-tiny,seed=2", 0, "GPUSERVE_E_TOO_LARGE"),
+    "build/examples/two_models_one_device 1:64": (
+        "build/examples/two_models_one_device random:bert-tiny,seed=3 random:bert-tiny,seed=4", 0, "large answers"),
+    "build/examples/two_models_one_device 1:1 cuda": (None, *NO_PLUGIN),
+    "gpuserve bench MODEL --share 8 --plot share.svg": (TINY + "--share 2 --plot share.svg", 0, "utilization"),
+    "gpuserve bench --random bert-base --share 8 --rate 5": (TINY + "--share 2 --rate 200", 0, "200.0"),
+    "gpuserve doctor": (None, 0, "processor"),
+    "gpuserve doctor --root /proc/1234/root": ("gpuserve doctor --root /", None, "program"),
+    "gpuserve serve -m MODEL --tokens-per-second 20000 --memory-budget 4G": (
+        "gpuserve serve --random bert-tiny --tokens-per-second 20000 --memory-budget 4G --check-config", 0, ""),
+    "gpuserve devices --select 'cuda:*'": (None, 1, ""),
+    "gpuserve bench MODEL --device 'cuda:*'": (TINY + "--device 'cuda:*'", *NO_PLUGIN),
+    "mkdir -p broken/proc/driver/nvidia": (None, 0, ""),
+    "echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06' > broken/proc/driver/nvidia/version": (None, 0, ""),
+    "gpuserve doctor --root broken": (None, 18, "libcuda: libcuda.so.1 is in no folder of the loader\n"
+                                      "remedy: install the NVIDIA driver with its CUDA library (on Debian libcuda1, on "
+                                      "Ubuntu libnvidia-compute-VERSION)\n"),
+    "build/examples/matmul_ladder": ("build/examples/matmul_ladder auto 33", 0, "GFLOP/s"),
+    "build/examples/matmul_ladder cpu 256 1024": ("build/examples/matmul_ladder cpu 25 40", 0, "40 x 40"),
+    "build/examples/matmul_ladder cuda:0 512 4096": (None, *NO_PLUGIN),
+    "gpuserve bench sentence-transformers/all-MiniLM-L6-v2 --dtypes": (TINY + "--dtypes", 0, "int8"),
+    "gpuserve bench MODEL --batches": (
+        "gpuserve bench --random layers=1,hidden=32 --seconds 0.01 --batches", 0, "256"),
+    "gpuserve prune all-MiniLM-L6-v2 minilm-30 --percent 30": (
+        "gpuserve prune random:bert-tiny pruned-30 --percent 30 --seconds 0.01", 0, "cosine"),
+    "gpuserve prune all-MiniLM-L6-v2 minilm-24 --pattern 2:4": (
+        "gpuserve prune random:bert-tiny pruned-24 --pattern 2:4 --seconds 0.01", 0, "cosine"),
+    "gpuserve bench --lstm": (None, 0, "step by step"),
+    "gpuserve bench --lstm -m share/models/lstm-sentiment --input reviews.csv --where source=imdb "
+    "--label-name 0=negative --label-name 1=positive": (None, 0, "accuracy"),
+    "gpuserve bench --chain": (None, 0, "of the limit reached"),
+    "gpuserve bench --chain --operations exp,tanh,sigmoid": (None, 0, "exp,tanh,sigmoid repeated"),
+}
+
+
+def page_commands():
+    with open(os.path.join(ROOT, "docs", "lessons.md"), encoding="utf-8") as file:
+        text = re.sub(r" *\\\n *", " ", file.read())
+    found = re.findall(r"^    ((?:gpuserve |build/|mkdir |echo )\S.*)$", text, re.MULTILINE)
+    return [re.sub(r"\s+# .*", "", line) for line in found]
+
+
+class Page(Case):
+    def run_line(self, line):
+        words = {"gpuserve": PROGRAM,
+                 "share/models/lstm-sentiment": SENTIMENT}
+        for name, path in words.items():
+            line = re.sub(r"(?<!\S)%s(?!\S)" % re.escape(name), lambda _, path=path: shlex.quote(path), line)
+        line = line.replace("build/examples/", shlex.quote(EXAMPLES) + "/")
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=self.folder, timeout=300,
+                              check=False, env=environment(PYTHON="/nonexistent", GPUSERVE_PLUGIN_DIR=self.folder))
+        return done.returncode, done.stdout + done.stderr
+
+    @unittest.skipIf(INSTRUMENTED, "the commands have tests of their own")
+    def test_every_command(self):
+        found = page_commands()
+        self.assertEqual(found, list(SMALL), "docs/lessons.md and the table SMALL of this test have other commands")
+        self.write("reviews.csv", REVIEWS)
+        for command in found:
+            small, status, words = SMALL[command]
+            with self.subTest(command):
+                got, text = self.run_line(small or command)
+                self.assertTrue(status in (got, None), "status %d\n%s" % (got, text))
+                self.assertIn(words, text)
+
+
+class Lessons(Case):
+    """Without Python's rows."""
+
+    def setUp(self):
+        super().setUp()
+        self.env = environment(PYTHON="/nonexistent")
+
+    def test_chain(self):
+        chain = json.loads(self.works("bench", "--chain", "--operations", "sin,tanh", "--json", env=self.env).out)
+        self.assertEqual((chain["steps"], chain["operations"]), (500, "sin,tanh"))
+        self.assertGreater(chain["rows"][0]["seconds"], 0)
+        self.assertEqual({row.get("skipped") for row in chain["rows"][1:]}, {"not installed"})
+        self.assertNotIn("limit", chain)
+        chain = json.loads(self.works("bench", "--chain", "--operations", "sin,sin,cos", "--device", "cpu", "--json",
+                                      env=self.env).out)
+        limit = chain["limit"]
+        self.assertAlmostEqual(limit["multiply_adds_per_operation"], (334 * 6 + 166 * 5) / 500)
+        self.assertAlmostEqual(limit["seconds"] * limit["multiply_adds_per_second"],
+                               1e6 * (334 * 6 + 166 * 5), delta=10)
+        self.assertAlmostEqual(limit["share"], limit["seconds"] / chain["rows"][0]["seconds"], places=6)
+        self.fails(2, 'operation 2, "sine", is unknown', "bench", "--chain", "--operations", "sin,sine")
+        self.fails(2, "the list has no operations", "bench", "--chain", "--operations", "")
+        self.fails(2, "more than 500 operations", "bench", "--chain", "--operations", ",".join(501 * ["sin"]))
+        self.fails(2, "belongs to --chain", "bench", "--operations", "sin", "-m", "x")
+        self.fails(2, "two benchmarks", "bench", "--chain", "--lstm")
+
+    def test_lstm(self):
+        path = self.write("reviews.csv", REVIEWS)
+        options = ("bench", "--lstm", "-m", SENTIMENT, "--input", path, *NAMES, "--device", "cpu")
+        lstm = json.loads(self.works(*options, "--threads", "2", "--json", env=self.env).out)
+        rows = {row["path"]: row for row in lstm["rows"]}
+        for name in ("CPU, SIMD, fused", "CPU, SIMD, step by step", "CPU, generic instructions, fused"):
+            self.assertLess(rows[name]["difference"], 1e-5)
+        for row in lstm["ratios"]:
+            times = [rows[row[end]].get("seconds") for end in ("from", "to")]
+            if None in times:
+                self.assertNotIn("measured", row)
+            else:
+                self.assertAlmostEqual(row["measured"], times[0] / times[1], places=6)
+        self.assertEqual([row.get("published") for row in lstm["ratios"]], [None, 2.1, None, 9.1, 18.8])
+        devices = {row["path"]: row for row in lstm["devices"]}
+        for name in ("CPU", "CPU, generic instructions"):    # the fifth label is wrong
+            self.assertEqual((devices[name]["texts"], devices[name]["accuracy"], devices[name]["different"]), (5, 0.8, 0))
+        self.fails(1, 'the model has no label "0"', "bench", "--lstm", "-m", SENTIMENT, "--input", path, env=self.env)
+        self.fails(2, "needs --input", "bench", "--lstm", "-m", SENTIMENT, env=self.env)
+
+
+if __name__ == "__main__":
+    main(__name__)
