@@ -30,6 +30,12 @@ def record(required=(), **properties):
     return {**made, "required": list(required)} if required else made
 
 
+# llama.cpp's forms of a text, and a list of ids that has texts.
+LLAMA_TEXT = {"anyOf": [TEXT, record(("prompt_string",), prompt_string=TEXT, multimodal_data={"type": ["array", "null"], "maxItems": 0}),
+                        record(("content",), content={"type": "array", "minItems": 1, "items": record(
+                            ("type", "text"), type={"const": "text"}, text=TEXT)})]}
+LLAMA_IDS = {"type": "array", "minItems": 1, "prefixItems": [IDS["items"]], "items": {"anyOf": [IDS["items"], TEXT]}}
+LLAMA_INPUT = {"anyOf": [LLAMA_TEXT, LLAMA_IDS, {"type": "array", "minItems": 1, "items": {"anyOf": [LLAMA_TEXT, LLAMA_IDS]}}]}
 USAGE = record(("prompt_tokens", "total_tokens"), prompt_tokens=COUNT, total_tokens=COUNT)
 SCORED = {"type": "array", "items": record(("label", "score"), label={"type": "string"},
                                            score={"type": "number"})}
@@ -159,7 +165,7 @@ FORM = record(("file", "purpose"), file={"type": "string", "format": "binary"}, 
 SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
     *[("POST", path, "openai", summary, record(
-        ("input",), model=MODEL, input=ANY_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
+        ("input",), model=MODEL, input=LLAMA_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
         output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
         chunking={**CHUNKING, "description": "embed texts over the model's limit whole"},
         late_chunking={**FLAG, "description": "the inputs are the chunks of one text"},
@@ -178,8 +184,8 @@ ROWS = [
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
     ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, dimensions=DIMENSIONS,
      encoding_format={"type": "string", "enum": ["float", "base64"]}, truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES),
-    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=ANY_INPUT,
-     input={**ANY_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
+    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=LLAMA_INPUT,
+     input={**LLAMA_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
      {"type": "array", "items": record(("index", "embedding"), index=COUNT, embedding=VECTORS)}),
     ("POST", "/v1/files", "openai", "Upload a file (OpenAI)", FORM, FILE),
     ("GET", "/v1/files", "openai", "List files", None, LIST),
@@ -225,7 +231,7 @@ ROWS = [
                parse_special={"const": True})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
     ("POST", "/decode", "tei", "Decode token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
      skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
-    ("POST", "/detokenize", "tei", "Decode token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
+    ("POST", "/detokenize", "openai", "Decode token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
      record(("content",), content={"type": "string"})),
     ("POST", "/v1/rerank", "jina", "Rerank documents (Cohere v1, Jina)", RERANK, RANKED),
     ("POST", "/v1/reranking", "jina", "Alias of /v1/rerank", RERANK, RANKED),
