@@ -29,9 +29,9 @@ static json_t *join_parts(struct gsv_exchange *exchange, const char *name, const
     json_array_foreach(parts, i, part)
     {
         const char *type = json_string_value(json_object_get(part, "type"));
-        const json_t *piece = json_object_get(part, "text");
+        const json_t *chunk = json_object_get(part, "text");
 
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(piece)) {
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(chunk)) {
             gsv_refuse(
                 exchange, GSV_P_UNSUPPORTED, name,
                 "`%s`: part %zu of `content` is not {\"type\": \"text\", \"text\": \"...\"}: "
@@ -40,7 +40,7 @@ static json_t *join_parts(struct gsv_exchange *exchange, const char *name, const
             gsv_buffer_reset(&text);
             return NULL;
         }
-        gsv_buffer_add(&text, json_string_value(piece), json_string_length(piece));
+        gsv_buffer_add(&text, json_string_value(chunk), json_string_length(chunk));
     }
     if (!text.failed)
         joined = json_stringn(text.size > 0 ? text.bytes : "", text.size);

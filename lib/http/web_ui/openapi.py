@@ -273,7 +273,8 @@ ROWS = [
       for version in ("", "/versions/{version}", "/labels/{version}")
       for verb, field, reply in (("predict", "instances", record(("predictions",), predictions={"type": "array"})),
                           ("classify", "examples", record(("result",), result={"type": "array"})))],
-    *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
+    ("GET", "/health", "tei", "Readiness", None, record(("status", "unix"), status={"const": "ok"}, unix={"type": "number"})),
+    *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/ping", "/healthz", "/readyz")],
     ("GET", "/livez", "tei", "Liveness", None, "text/plain"),
     ("GET", "/health/deep", "tei", "Health check that runs a text through each model", None, record(("models", "ready"), ready=FLAG, models={
         "type": "array", "items": record(("name", "status", "us"), name={"type": "string"}, status={"type": "string"},
@@ -302,13 +303,18 @@ def parameters(method, path):
             for name in ("model", "version", "id") if f"{{{name}}}" in path]
 
 
+# Paths of two dialects: the fields of the request decide whose errors it gets.
+OF_LLAMA_TOO = ("/rerank", "/reranking", "/tokenize")
+
+
 def operation(method, path, dialect, summary, request, reply):
     """One row as an OpenAPI operation."""
     media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
     responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
+    errors = [{"$ref": f"#/components/schemas/{name}_error"} for name in (dialect, *(("openai",) if path in OF_LLAMA_TOO else ()))]
+    error = errors[0] if len(errors) == 1 else {"anyOf": errors}
     for status, text in STATUSES.items():
-        responses[status] = {"description": text, "content": {
-            "application/json": {"schema": {"$ref": f"#/components/schemas/{dialect}_error"}}}}
+        responses[status] = {"description": text, "content": {"application/json": {"schema": error}}}
     if path in ("/v2/health/live", "/v2/health/ready") or path.endswith("/ready"):
         responses["503"]["content"]["application/json"]["schema"] = {}
     made = {"tags": [dialect], "summary": summary, "responses": responses,

@@ -106,7 +106,7 @@ class Embedder(Peer):
 
     def test_llama_cpp_embedding(self):
         self.run_rows(
-            "tools/server/tests/unit/test_embedding.py",
+            "llama.cpp/tools/server/tests/unit/test_embedding.py",
             (17, "single", lambda: self.are_units(LIFE)), (33, "multiple", lambda: self.are_units(DOCUMENTS)),
             (52, "multiple_with_fa", lambda: self.are_units(["a " * 253, "b " * 254, "c " * 252, "d " * 250])),
             (76, "empty text", "refused with 400, as OpenAI refuses it: an empty text has no meaning"),
@@ -141,7 +141,7 @@ class Embedder(Peer):
 
     def test_llama_cpp_rerank(self):
         self.run_rows(
-            "tools/server/tests/unit/test_rerank.py",
+            "llama.cpp/tools/server/tests/unit/test_rerank.py",
             (21, "rerank", self.ranks), (44, "TEI's format", lambda: self.ranks("texts", "score")), (73, "invalid", self.bad_documents),
             (91, "usage", "counts tokens of another vocabulary, of a model with another tokenizer"),
             (113, "top_n", lambda: self.top_n("documents", "relevance_score")), (134, "top_n in TEI's format", lambda: self.top_n("texts", "score")),
@@ -164,14 +164,14 @@ class Embedder(Peer):
 
     def test_llama_cpp_tokenize(self):
         self.run_rows(
-            "tools/server/tests/unit/test_tokenize.py", (10, "there and back", self.round_trip),
+            "llama.cpp/tools/server/tests/unit/test_tokenize.py", (10, "there and back", self.round_trip),
             (27, "with BOS", lambda: self.assertEqual(self.ids("What", True)[0], 101)), (40, "with pieces", self.pieces),
             (0, "bad fields, 400 as in server.cpp", self.bad_tokens))
 
     def test_tei_embed(self):
         one = self.ask("/embed", {"inputs": "test"})
         self.run_rows(
-            "router/tests/test_http_embed.rs", (20, "single", lambda: self.same(one, embed(["test"]))),
+            "text-embeddings-inference/router/tests/test_http_embed.rs", (20, "single", lambda: self.same(one, embed(["test"]))),
             (34, "batch", lambda: self.same(self.ask("/embed", {"inputs": ["test"] * 5}), one * 5)),
             (52, "raw", lambda: self.assertEqual([len(row) for row in self.ask("/embed_all", {"inputs": "test"})], [3])))
 
@@ -197,7 +197,7 @@ class Embedder(Peer):
 
     def test_ollama(self):
         self.run_rows(
-            "integration/embed_test.go", (33, "AllMiniLMEmbeddings", self.ollama_older),
+            "ollama/integration/embed_test.go", (33, "AllMiniLMEmbeddings", self.ollama_older),
             (63, "AllMiniLMEmbed; 6 tokens there, without the special ones", lambda: self.ollama(SKY, 8)),
             (101, "AllMiniLMBatchEmbed; 12 there", lambda: self.ollama([SKY, GRASS], 16)), (149, "AllMiniLMEmbedTruncate", self.ollama_cut))
 
@@ -238,7 +238,7 @@ class Embedder(Peer):
         self.assertEqual(self.server.get("/v2/health/live").status, 200)
 
     def test_triton_metrics(self):
-        """docs/user_guide/metrics.md of Triton: its names and labels, and the numbers of its statistics."""
+        """"Metrics" of the guide of Triton: its names and labels, and the numbers of its statistics."""
         def page():
             rows = [line.rsplit(" ", 1) for line in self.server.get("/metrics").body.decode().splitlines() if line.startswith("nv_")]
             return {name: int(value) for name, value in rows}
@@ -261,7 +261,7 @@ class Embedder(Peer):
         self.assertIn("is not UTF-8", self.infer(b"a \xff", 400, RAW).json()["error"])
         self.assertIn("is empty", self.infer(b"", 400, RAW).json()["error"])
         self.run_rows(
-            "qa/L0_http/http_test.py", (74, "raw_binary", "a raw FP32 tensor is no input of a text model"),
+            "triton/qa/L0_http/http_test.py", (74, "raw_binary", "a raw FP32 tensor is no input of a text model"),
             (79, "raw_binary_longer", "a raw FP32 tensor is no input of a text model"), (85, "byte", lambda: self.raw("427")),
             (106, "byte_too_many_elements", "a raw request is always one text: TEXT has no fixed shape"),
             (125, "multi_variable_dimensions", "a raw request is always one text, of shape [1]"),
@@ -287,7 +287,7 @@ class Embedder(Peer):
 
     def test_infinity(self):
         self.run_rows(
-            "libs/infinity_emb/tests/end_to_end/test_api_with_dummymodel.py", (60, "model_route", self.infinity_models),
+            "infinity/libs/infinity_emb/tests/end_to_end/test_api_with_dummymodel.py", (60, "model_route", self.infinity_models),
             (76, "embedding_max_length", "its limit is 122880 characters with 422; here it is in tokens, with 400 as OpenAI"),
             (95, "encoding_base_64", lambda: self.floats_of_base64("/embeddings")),
             (114, "embedding", lambda: self.same(self.vectors(DOCUMENTS, "/embeddings"), embed(DOCUMENTS))),
@@ -303,7 +303,7 @@ class Classifier(Peer):
     def test_tei_predict(self):
         one = self.ask("/predict", {"inputs": "test"})
         self.assertEqual(sorted(one[0]), ["label", "score"])
-        self.run_rows("router/tests/test_http_predict.rs", (28, "single; labels in order of score", lambda: self.assertGreater(one[0]["score"], one[-1]["score"])),
+        self.run_rows("text-embeddings-inference/router/tests/test_http_predict.rs", (28, "single; labels in order of score", lambda: self.assertGreater(one[0]["score"], one[-1]["score"])),
                       (44, "batch", lambda: self.assertEqual(self.ask("/predict", {"inputs": [["test"]] * 5}), [one] * 5)))
 
 
@@ -317,13 +317,13 @@ class Reranker(Peer):
         self.assertEqual(scores[0], scores[2])  # the order of equal ones is free
 
     def test_tei_rerank(self):
-        self.run_rows("router/tests/test_http_rerank.rs", (19, "rerank", self.rank))
+        self.run_rows("text-embeddings-inference/router/tests/test_http_rerank.rs", (19, "rerank", self.rank))
 
     def test_llama_cpp_rerank(self):
         def refused():
             for path in ("/embeddings", "/v1/embeddings"):
                 self.assertIn("rerank", self.ask(path, {"input": "hello"}, 400)["error"]["message"])
-        self.run_rows("tools/server/tests/unit/test_rerank.py", (150, "embeddings of a reranker", refused))
+        self.run_rows("llama.cpp/tools/server/tests/unit/test_rerank.py", (150, "embeddings of a reranker", refused))
 
 
 class Keys(Peer):
@@ -335,7 +335,7 @@ class Keys(Peer):
 
     def test_llama_cpp_security(self):
         self.run_rows(
-            "tools/server/tests/unit/test_security.py",
+            "llama.cpp/tools/server/tests/unit/test_security.py",
             (17, "public: /health", lambda: self.assertEqual(self.server.get("/health").status, 200)),
             (17, "public: /models", "names of models need a key here, as at OpenAI"),
             (26, "static assets", lambda: self.assertEqual(self.server.get("/").status, 200)), (36, "wrong key", self.keys), (49, "right key", self.keys),
