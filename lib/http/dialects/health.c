@@ -14,6 +14,8 @@
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
 
+#include <time.h>
+
 /* ---------------------------------------------------------------------------------------- ready */
 
 static bool model_is_ready(struct gpuserve_http *server, size_t i, gpuserve_error *why)
@@ -49,14 +51,32 @@ static void live(struct gsv_exchange *exchange)
     gsv_reply_text(exchange, 200, "live\n");
 }
 
-static void ready(struct gsv_exchange *exchange)
+static bool is_ready(struct gsv_exchange *exchange)
 {
     gpuserve_error why = GPUSERVE_ERROR_INIT;
 
-    if (gsv_http_ready(exchange->server, &why))
+    return gsv_http_ready(exchange->server, &why) ||
+           gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", why.message);
+}
+
+static void ready(struct gsv_exchange *exchange)
+{
+    if (is_ready(exchange))
         gsv_reply_text(exchange, 200, "ready\n");
-    else
-        gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "%s", why.message);
+}
+
+/* The same in JSON: `status` for llama.cpp's clients, `unix` for infinity's. TEI's read only the
+ * HTTP status. */
+static void health(struct gsv_exchange *exchange)
+{
+    struct timespec now;
+
+    if (!is_ready(exchange))
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gsv_buffer_format(&exchange->reply, "{\"status\":\"ok\",\"unix\":%lld.%03ld}",
+                      (long long)now.tv_sec, now.tv_nsec / 1000000);
+    gsv_reply_json(exchange);
 }
 
 /* ----------------------------------------------------------------------------------------- deep */
@@ -64,10 +84,10 @@ static void ready(struct gsv_exchange *exchange)
 static void tell_all(struct gsv_exchange *exchange)
 {
     const bool *good = exchange->state;
-    const bool is_ready = *good && gsv_http_ready(exchange->server, NULL);
+    const bool all_ready = *good && gsv_http_ready(exchange->server, NULL);
 
-    gsv_buffer_format(&exchange->reply, ",\"ready\":%s}", is_ready ? "true" : "false");
-    gsv_reply(exchange, is_ready ? 200 : 503, "application/json");
+    gsv_buffer_format(&exchange->reply, ",\"ready\":%s}", all_ready ? "true" : "false");
+    gsv_reply(exchange, all_ready ? 200 : 503, "application/json");
 }
 
 static void deep(struct gsv_exchange *exchange)
@@ -78,7 +98,7 @@ static void deep(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_health_routes[] = {
-    { "GET", "/health", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/health", GSV_TEI, GSV_OPEN, health },
     { "GET", "/ping", GSV_TEI, GSV_OPEN, ready },
     { "GET", "/healthz", GSV_TEI, GSV_OPEN, ready },
     { "GET", "/readyz", GSV_TEI, GSV_OPEN, ready },

@@ -18,12 +18,20 @@ void gsv_kserve_infer(struct gsv_exchange *exchange);
 void gsv_kserve_model_stats(struct gsv_exchange *exchange);
 void gsv_kserve_stats(struct gsv_exchange *exchange);
 
+/* Appends Triton's metrics of the loaded models, nv_inference_*, to the reply in the Prometheus
+ * text format. Without memory nothing is appended and the request is refused. */
+void gsv_kserve_metrics(struct gsv_exchange *exchange);
+
 /* Holds the model of the path; only version 1 exists. False after gsv_refuse. */
 bool gsv_kserve_model(struct gsv_exchange *exchange);
 
 /* Reads the texts or ids of `inputs`. Binary tensors follow the JSON at `binary`. */
 bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const char *binary,
                        size_t binary_size, struct gsv_inputs *inputs);
+
+/* Reads a raw binary request: the body is the one element of TEXT. False after gsv_refuse. */
+bool gsv_kserve_raw_input(struct gsv_exchange *exchange, const char *bytes, size_t size,
+                          struct gsv_inputs *inputs);
 
 /* Rejects `shared_memory_region` in an input's or output's parameters. False after gsv_refuse. */
 bool gsv_kserve_check_shared(struct gsv_exchange *exchange, const json_t *parameters,

@@ -3,6 +3,9 @@
  *
  * With Inference-Header-Content-Length the body is that many bytes of JSON followed by the binary
  * tensors. The reply has the same form if a binary output was requested.
+ *
+ * A length of 0 is a raw binary request of Triton: the body is one text, the only element of TEXT,
+ * without a length before it. All outputs of its reply are binary.
  */
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/inference_call.h"
@@ -313,26 +316,39 @@ static bool split_body(struct gsv_exchange *exchange, size_t *json_size)
         return gsv_refuse(exchange, GSV_P_INVALID, NULL,
                           "Inference-Header-Content-Length is %.20s, the body has %zu bytes", given,
                           exchange->body.size);
-    if (*json_size == 0)
-        return gsv_refuse(exchange, GSV_P_INVALID, NULL,
-                          "Inference-Header-Content-Length is 0: raw binary requests are not "
-                          "supported, as a model has more than one input (TEXT, input_ids); name "
-                          "the tensor in JSON before its bytes");
     return true;
+}
+
+static bool is_raw(const struct gsv_exchange *exchange, size_t json_size)
+{
+    return json_size == 0 && gsv_header(exchange, "Inference-Header-Content-Length");
 }
 
 /* Parses the JSON part. If binary data without the length header broke it, the error says so. */
 static bool parse_head(struct gsv_exchange *exchange, size_t size)
 {
     static const char key[] = "\"binary_data_size\"";
+    static const char of_raw[] = "{\"parameters\":{\"binary_data_output\":true}}";
     const char *bytes = exchange->body.bytes;
 
+    if (is_raw(exchange, size))
+        return gsv_request_parse(exchange, of_raw, sizeof(of_raw) - 1);
     if (gsv_request_parse(exchange, bytes, size))
         return true;
     if (size > 0 && !gsv_header(exchange, "Inference-Header-Content-Length") &&
         memmem(bytes, size, key, sizeof(key) - 1))
         gsv_kserve_refuse_binary(exchange);
     return false;
+}
+
+static bool read_inputs(struct gsv_exchange *exchange, size_t json_size, struct gsv_inputs *inputs)
+{
+    const struct gsv_buffer *body = &exchange->body;
+
+    if (is_raw(exchange, json_size))
+        return gsv_kserve_raw_input(exchange, body->bytes, body->size, inputs);
+    return gsv_kserve_inputs(exchange, json_object_get(exchange->json, "inputs"),
+                             body->bytes + json_size, body->size - json_size, inputs);
 }
 
 void gsv_kserve_infer(struct gsv_exchange *exchange)
@@ -348,9 +364,7 @@ void gsv_kserve_infer(struct gsv_exchange *exchange)
         !gsv_member_text(exchange, exchange->json, "id", &infer->id) ||
         !read_outputs(exchange, exchange->json, infer) ||
         !read_parameters(exchange, exchange->json, &job) ||
-        !gsv_kserve_inputs(exchange, json_object_get(exchange->json, "inputs"),
-                           exchange->body.bytes + json_size, exchange->body.size - json_size,
-                           &inputs))
+        !read_inputs(exchange, json_size, &inputs))
         return;
     job.task = infer->outputs[0].kind == EMBEDDING ? GPUSERVE_TASK_EMBED : GPUSERVE_TASK_CLASSIFY;
     gsv_call_start(exchange, &job, &inputs, write_outputs);

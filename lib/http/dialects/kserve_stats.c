@@ -4,7 +4,10 @@
  * `inference_count` counts computed texts and `execution_count` batches, including those of the
  * host program. `batch_stats` has the batches by number of texts. `inference_stats` counts the jobs
  * of clients; there compute_infer includes the output phase that Triton reports separately.
+ *
+ * gsv_kserve_metrics() writes the same numbers with Triton's metric names, nv_inference_*.
  */
+#include "lib/base/prometheus.h"
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
@@ -115,4 +118,83 @@ void gsv_kserve_stats(struct gsv_exchange *exchange)
         return;
     gsv_buffer_text(&exchange->reply, "]}");
     gsv_reply_json(exchange);
+}
+
+/* -------------------------------------------------------------------------------------- metrics */
+
+enum {
+    SUCCESS,
+    FAILURE,
+    COUNT,
+    EXEC_COUNT,
+    REQUEST_US,
+    QUEUE_US,
+    INPUT_US,
+    INFER_US,
+    OUTPUT_US,
+    N_METRICS
+};
+
+struct metrics_row {
+    const char *name;
+    uint64_t values[N_METRICS];
+};
+
+/* False: the model is not loaded, or its batches cannot be read. */
+static bool read_row(struct gsv_models *models, struct gsv_entry *entry, struct metrics_row *row)
+{
+    struct gsv_served *served = gsv_models_hold(models, entry);
+    struct gsv_batches batches = { 0 };
+    gpuserve_model_counts counts;
+    bool good = served && gsv_served_stats(served, &counts, &batches, NULL) == GPUSERVE_OK;
+
+    if (good) {
+        const struct gsv_model_stats *stats = &served->stats;
+
+        *row = (struct metrics_row){ .name = entry->name };
+        row->values[SUCCESS] = atomic_load(&stats->n_ok);
+        row->values[FAILURE] = atomic_load(&stats->n_failed);
+        row->values[COUNT] = counts.items;
+        row->values[EXEC_COUNT] = counts.batches;
+        row->values[REQUEST_US] = atomic_load(&stats->total_us);
+        row->values[QUEUE_US] = atomic_load(&stats->queue_us);
+        row->values[INPUT_US] = atomic_load(&stats->tokenize_us);
+        row->values[INFER_US] = atomic_load(&stats->compute_us);
+        gsv_batches_free(&batches);
+    }
+    gsv_served_release(served);
+    return good;
+}
+
+void gsv_kserve_metrics(struct gsv_exchange *exchange)
+{
+    static const struct {
+        const char *name, *help;
+    } heads[N_METRICS] = {
+        { "nv_inference_request_success", "Successful jobs." },
+        { "nv_inference_request_failure", "Failed jobs." },
+        { "nv_inference_count", "Computed texts." },
+        { "nv_inference_exec_count", "Computed batches." },
+        { "nv_inference_request_duration_us", "Time of jobs, in microseconds." },
+        { "nv_inference_queue_duration_us", "Time of jobs in the queue, in microseconds." },
+        { "nv_inference_compute_input_duration_us", "Tokenization time, in microseconds." },
+        { "nv_inference_compute_infer_duration_us",
+          "Time of jobs in the model, with the output phase, in microseconds." },
+        { "nv_inference_compute_output_duration_us", "0: the output phase is in compute_infer." },
+    };
+    struct gsv_models *models = exchange->server->models;
+    struct metrics_row *rows = gsv_keep(exchange, models->n, sizeof(*rows));
+    struct gsv_buffer *to = &exchange->reply;
+    size_t n = 0;
+
+    for (size_t i = 0; i < models->n && rows; i++)
+        n += read_row(models, &models->entries[i], &rows[n]);
+    for (size_t i = 0; i < N_METRICS && rows; i++) {
+        gsv_page_head(to, heads[i].name, "counter", heads[i].help);
+        for (size_t j = 0; j < n; j++) {
+            gsv_buffer_format(to, "%s{", heads[i].name);
+            gsv_page_label(to, "model", rows[j].name);
+            gsv_buffer_format(to, ",version=\"1\"} %llu\n", (unsigned long long)rows[j].values[i]);
+        }
+    }
 }

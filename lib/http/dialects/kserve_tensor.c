@@ -379,3 +379,19 @@ bool gsv_kserve_inputs(struct gsv_exchange *exchange, const json_t *list, const 
            read_texts(exchange, text, inputs, gsv_inputs_set) &&
            (!pair->name || read_texts(exchange, pair, inputs, gsv_inputs_set_pair));
 }
+
+bool gsv_kserve_raw_input(struct gsv_exchange *exchange, const char *bytes, size_t size,
+                          struct gsv_inputs *inputs)
+{
+    if (size == 0)
+        return gsv_refuse(exchange, GSV_P_EMPTY, "inputs",
+                          "the body of a raw binary request is empty: it is the text");
+    if (gsv_utf8_valid_length(bytes, size) != size)
+        return gsv_refuse(exchange, GSV_P_INVALID, "inputs",
+                          "raw binary request: the body is the text TEXT, but it is not UTF-8; ids "
+                          "need JSON that names input_ids before their bytes");
+    if (!gsv_inputs_make(exchange, 1, false, inputs))
+        return false;
+    gsv_inputs_set(inputs, 0, bytes, size);
+    return true;
+}

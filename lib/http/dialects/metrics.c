@@ -1,10 +1,12 @@
 /*
- * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, then the page of
- * gpuserve_context_metrics(), which the library writes for programs without this server.
+ * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, each loaded model's
+ * with Triton's names, then the page of gpuserve_context_metrics(), which the library writes for
+ * programs without this server.
  */
 #include "lib/base/prometheus.h"
 #include "lib/http/batch/batch.h"
 #include "lib/http/dialects/health.h"
+#include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/load_queue.h"
 #include "lib/http/models/idle.h"
 #include "lib/http/models/model_registry.h"
@@ -90,6 +92,7 @@ static void put_server(struct gsv_exchange *exchange)
     if (server->batches)
         put_batches(to, server->batches);
     put_tls(exchange);
+    gsv_kserve_metrics(exchange);
 }
 
 static void metrics(struct gsv_exchange *exchange)
@@ -100,6 +103,8 @@ static void metrics(struct gsv_exchange *exchange)
     size_t capacity = 16384, size = 0;
 
     put_server(exchange);
+    if (exchange->status != 0)
+        return;
     /* The text may grow between two calls. */
     while (st == GPUSERVE_E_TOO_LARGE) {
         char *at = gsv_buffer_reserve(to, capacity);

@@ -8,6 +8,7 @@
  * clients may control models (--model-control); the next request resumes it.
  */
 #include "lib/base/clock.h"
+#include "lib/base/prometheus.h"
 #include "lib/http/core/encoding.h"
 #include "lib/http/inference/inference_call.h"
 #include "lib/http/inference/request_options.h"
@@ -175,21 +176,30 @@ static void embed_one(struct gsv_exchange *exchange)
         start(exchange, &job, &inputs, write_embedding);
 }
 
-static void tags(struct gsv_exchange *exchange)
-{
-    const struct gsv_models *models = exchange->server->models;
-    struct gsv_buffer *to = &exchange->reply;
+enum { MAX_TIME = sizeof("9999-12-31T23:59:59Z") };
 
-    gsv_buffer_text(to, "{\"models\":[");
-    for (size_t i = 0; i < models->n; i++) {
-        gsv_buffer_text(to, i > 0 ? ",{\"name\":" : "{\"name\":");
-        gsv_put_text(to, models->entries[i].name);
-        gsv_buffer_text(to, ",\"model\":");
-        gsv_put_text(to, models->entries[i].name);
-        gsv_buffer_text(to, "}");
+/* RFC 3339, as Ollama's clients parse it. */
+static bool format_time(time_t at, char text[MAX_TIME])
+{
+    struct tm utc;
+
+    text[0] = '\0';
+    return gmtime_r(&at, &utc) && strftime(text, MAX_TIME, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0;
+}
+
+/* "22.7M" parameters, as Ollama prints them; "" if unknown. */
+static void put_parameter_size(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    const int64_t n = json_integer_value(json_object_get(served->facts, "parameters"));
+    const int64_t unit = n >= 1000000000 ? 1000000000 : n >= 1000000 ? 1000000 : 1000;
+    const char *suffix = n >= 1000000000 ? "B" : n >= 1000000 ? "M" : "K";
+
+    gsv_buffer_text(to, "\"");
+    if (n > 0) {
+        gsv_page_decimal(to, (uint64_t)((n + unit / 20) / (unit / 10)), 1);
+        gsv_buffer_text(to, suffix);
     }
-    gsv_buffer_text(to, "]}");
-    gsv_reply_json(exchange);
+    gsv_buffer_text(to, "\"");
 }
 
 static const char *fact(const struct gsv_served *served, const char *key)
@@ -207,9 +217,47 @@ static void put_details(struct gsv_buffer *to, const struct gsv_served *served)
     gsv_put_text(to, fact(served, "model_type"));
     gsv_buffer_text(to, ",\"families\":[");
     gsv_put_text(to, fact(served, "model_type"));
-    gsv_buffer_text(to, "],\"parameter_size\":\"\",\"quantization_level\":");
+    gsv_buffer_text(to, "],\"parameter_size\":");
+    put_parameter_size(to, served);
+    gsv_buffer_text(to, ",\"quantization_level\":");
     gsv_put_text(to, served->dtype);
     gsv_buffer_text(to, "}");
+}
+
+/* The facts of a loaded model. `size` is the bytes of its weights, `modified_at` the time of its
+ * files. Of a model that is not loaded only its name is known. */
+static void put_tag(struct gsv_buffer *to, const struct gsv_served *served)
+{
+    char modified[MAX_TIME];
+
+    format_time(served->modified, modified);
+    gsv_buffer_format(to, ",\"modified_at\":\"%s\",\"size\":%lld,\"digest\":", modified,
+                      (long long)json_integer_value(json_object_get(served->facts, "file_bytes")));
+    gsv_put_text(to, served->space);
+    gsv_buffer_text(to, ",");
+    put_details(to, served);
+}
+
+static void tags(struct gsv_exchange *exchange)
+{
+    struct gsv_models *models = exchange->server->models;
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "{\"models\":[");
+    for (size_t i = 0; i < models->n; i++) {
+        struct gsv_served *served = gsv_models_hold(models, &models->entries[i]);
+
+        gsv_buffer_text(to, i > 0 ? ",{\"name\":" : "{\"name\":");
+        gsv_put_text(to, models->entries[i].name);
+        gsv_buffer_text(to, ",\"model\":");
+        gsv_put_text(to, models->entries[i].name);
+        if (served)
+            put_tag(to, served);
+        gsv_buffer_text(to, "}");
+        gsv_served_release(served);
+    }
+    gsv_buffer_text(to, "]}");
+    gsv_reply_json(exchange);
 }
 
 static void show(struct gsv_exchange *exchange)
@@ -239,12 +287,10 @@ static void put_expiry(struct gsv_buffer *to, const struct gsv_served *served)
     const int64_t keep_ms = atomic_load(&served->keep_ms);
     const uint64_t used = atomic_load(&served->used_ns), now = gsv_now_ns(); /* in this order */
     time_t at = time(NULL) + (time_t)(keep_ms / 1000) - (time_t)((now - used) / 1000000000u);
-    struct tm utc;
-    char text[32];
+    char text[MAX_TIME];
 
-    if (keep_ms < 0 || !gmtime_r(&at, &utc) ||
-        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
-        memcpy(text, "9999-12-31T23:59:59Z", 21);
+    if (keep_ms < 0 || !format_time(at, text))
+        memcpy(text, "9999-12-31T23:59:59Z", MAX_TIME);
     gsv_buffer_format(to, ",\"expires_at\":\"%s\"}", text);
 }
 

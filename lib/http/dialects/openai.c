@@ -14,6 +14,8 @@
  *   outputs                                        own field: several outputs of one pass
  *   late_chunking                                  Jina: the inputs are chunks of one text
  *
+ * `input` has llama.cpp's forms too (llama_inputs.c).
+ *
  * `chunking` is gpuserve's own: windows or late chunking of texts over the token limit.
  */
 #include "lib/http/inference/embedding.h"
@@ -289,6 +291,7 @@ static void embeddings(struct gsv_exchange *exchange)
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
         !read_vector(exchange, &job) || !gsv_output_set_form(exchange, &wanted->outputs, &job) ||
         !gsv_long_read(exchange, body, &wanted->long_texts) || !check_long(exchange, wanted) ||
+        !gsv_inputs_from_llama(exchange, "input") ||
         !gsv_inputs_read(exchange, json_object_get(body, "input"), "input",
                          wanted->long_texts.is_asked ? GSV_INPUTS_NO_IDS : 0, &job, &inputs))
         return;
@@ -301,40 +304,45 @@ static void embeddings(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- models */
 
-/* `facts` is the held model, or NULL in the list. */
-static void write_model(struct gsv_buffer *to, const char *name, const struct gsv_served *facts)
+static void begin_model(struct gsv_buffer *to, const char *name)
 {
     gsv_buffer_text(to, "{\"id\":");
     gsv_put_text(to, name);
     gsv_buffer_text(to, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"gpuserve\"");
-    if (facts) {
-        gsv_buffer_format(
-            to, ",\"dim\":%zu,\"labels\":%zu,\"token_labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
-            facts->can_embed ? facts->dim : 0, facts->n_labels, facts->n_token_labels,
-            facts->max_tokens);
-        gsv_put_text(to, facts->dtype);
-        gsv_buffer_text(to, ",\"device\":");
-        gsv_put_text(to, facts->device);
-        gsv_buffer_text(to, ",\"space\":");
-        gsv_put_text(to, facts->space);
-    }
-    gsv_buffer_text(to, "}");
+}
+
+/* infinity's member of a model at /models, which its client requires: jobs in progress. */
+static void put_load(struct gsv_exchange *exchange, struct gsv_entry *entry)
+{
+    struct gsv_served *served = gsv_models_hold(exchange->server->models, entry);
+
+    gsv_buffer_format(&exchange->reply, ",\"stats\":{\"results_pending\":%zu}",
+                      served ? atomic_load(&served->n_active) : 0);
+    gsv_served_release(served);
+}
+
+static void list_entry(struct gsv_exchange *exchange, struct gsv_entry *entry, const char *name)
+{
+    begin_model(&exchange->reply, name);
+    if (strcmp(exchange->path, "/models") == 0)
+        put_load(exchange, entry);
+    gsv_buffer_text(&exchange->reply, "}");
 }
 
 static void list_models(struct gsv_exchange *exchange)
 {
     const struct gsv_models *models = exchange->server->models;
     struct gsv_buffer *to = &exchange->reply;
-    const char *comma = "";
 
     gsv_buffer_text(to, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < models->n; i++) {
-        gsv_buffer_text(to, comma);
-        write_model(to, models->entries[i].name, NULL);
-        comma = ",";
-        for (size_t j = 0; j < models->entries[i].n_aliases; j++) {
-            gsv_buffer_text(to, comma);
-            write_model(to, models->entries[i].aliases[j], NULL);
+        struct gsv_entry *entry = &models->entries[i];
+
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        list_entry(exchange, entry, entry->name);
+        for (size_t j = 0; j < entry->n_aliases; j++) {
+            gsv_buffer_text(to, ",");
+            list_entry(exchange, entry, entry->aliases[j]);
         }
     }
     gsv_buffer_text(to, "]}");
@@ -343,9 +351,23 @@ static void list_models(struct gsv_exchange *exchange)
 
 static void one_model(struct gsv_exchange *exchange)
 {
+    const struct gsv_served *served;
+    struct gsv_buffer *to = &exchange->reply;
+
     if (!gsv_request_model(exchange, exchange->model_name))
         return;
-    write_model(&exchange->reply, exchange->model_name, exchange->served);
+    served = exchange->served;
+    begin_model(to, exchange->model_name);
+    gsv_buffer_format(
+        to, ",\"dim\":%zu,\"labels\":%zu,\"token_labels\":%zu,\"max_tokens\":%zu,\"dtype\":",
+        served->can_embed ? served->dim : 0, served->n_labels, served->n_token_labels,
+        served->max_tokens);
+    gsv_put_text(to, served->dtype);
+    gsv_buffer_text(to, ",\"device\":");
+    gsv_put_text(to, served->device);
+    gsv_buffer_text(to, ",\"space\":");
+    gsv_put_text(to, served->space);
+    gsv_buffer_text(to, "}");
     gsv_reply_json(exchange);
 }
 

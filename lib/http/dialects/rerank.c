@@ -228,6 +228,8 @@ void gsv_tei_rerank(struct gsv_exchange *exchange)
         rerank_tei(exchange, ranking);
         return;
     }
+    if (exchange->dialect == GSV_TEI) /* llama.cpp's request: its errors have OpenAI's form */
+        exchange->dialect = GSV_OPENAI;
     rerank_documents(exchange, ranking);
 }
 

@@ -141,6 +141,8 @@ static void tokenize(struct gsv_exchange *exchange)
 {
     const json_t *content = json_object_get(exchange->json, "content");
 
+    if (content) /* llama.cpp's request: its errors have OpenAI's form */
+        exchange->dialect = GSV_OPENAI;
     if (!gsv_request_body_model(exchange))
         return;
     if (content)
@@ -213,6 +215,6 @@ static void detokenize(struct gsv_exchange *exchange)
 const struct gsv_route gsv_text_routes[] = {
     { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, tokenize },
     { "POST", "/decode", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, decode },
-    { "POST", "/detokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, detokenize },
+    { "POST", "/detokenize", GSV_OPENAI, GSV_JSON_BODY | GSV_LONG_REPLY, detokenize },
     { 0 },
 };

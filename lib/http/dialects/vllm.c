@@ -350,48 +350,6 @@ static void write_embedding_rows(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
-/* llama.cpp's form of a text as an object, {"prompt_string"}; images beside it are refused. NULL
- * after gsv_refuse. */
-static json_t *text_of(struct gsv_exchange *exchange, const char *name, json_t *value)
-{
-    const json_t *data = json_object_get(value, "multimodal_data");
-    json_t *text = json_object_get(value, "prompt_string");
-
-    if (!json_is_object(value))
-        return value;
-    if (json_is_string(text) && (!data || json_is_null(data) || json_array_size(data) == 0))
-        return text;
-    gsv_refuse(exchange, json_is_string(text) ? GSV_P_UNSUPPORTED : GSV_P_INVALID, name,
-               json_is_string(text)
-                   ? "`%s`: `multimodal_data` is not supported: the model reads text"
-                   : "`%s`: an object has no string `prompt_string`",
-               name);
-    return NULL;
-}
-
-static bool replaced(struct gsv_exchange *exchange, int result)
-{
-    return result == 0 || gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for a text");
-}
-
-/* Replaces the objects of the input by their texts. */
-static bool flatten(struct gsv_exchange *exchange, const char *name)
-{
-    json_t *value = json_object_get(exchange->json, name);
-    json_t *text = text_of(exchange, name, value);
-
-    if (!text || text != value)
-        return !value || (text && replaced(exchange, json_object_set(exchange->json, name, text)));
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        json_t *item = json_array_get(value, i);
-
-        text = text_of(exchange, name, item);
-        if (!text || (text != item && !replaced(exchange, json_array_set(value, i, text))))
-            return false;
-    }
-    return true;
-}
-
 /* `embd_normalize`: 2 is the L2 norm, llama.cpp's default; -1 is none. Other norms are refused. */
 static void embedding(struct gsv_exchange *exchange)
 {
@@ -400,8 +358,8 @@ static void embedding(struct gsv_exchange *exchange)
     struct gsv_inputs inputs;
     int64_t norm = 2;
 
-    if (!flatten(exchange, name) || !gsv_request_body_model(exchange) ||
-        !gsv_require_embedder(exchange) ||
+    if (!gsv_request_body_model(exchange) || !gsv_require_embedder(exchange) ||
+        !gsv_inputs_from_llama(exchange, name) ||
         !gsv_member_count(exchange, exchange->json, "embd_normalize", -1, 2, &norm) ||
         !gsv_option_truncation(exchange, exchange->json, &job) ||
         !gsv_inputs_read(exchange, json_object_get(exchange->json, name), name, 0, &job, &inputs))

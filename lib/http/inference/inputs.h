@@ -33,6 +33,10 @@ enum {
 bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const char *name,
                      unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs);
 
+/* Rewrites llama.cpp's forms of an input in field `name` of the body to those that
+ * gsv_inputs_read() accepts; see llama_inputs.c. The model is held. False after gsv_refuse. */
+bool gsv_inputs_from_llama(struct gsv_exchange *exchange, const char *name);
+
 /* Allocates n texts, or pairs of texts, to be set one by one. */
 bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs,
                      struct gsv_inputs *inputs);

@@ -160,12 +160,16 @@ bool gsv_option_known(struct gsv_exchange *exchange, const json_t *object, const
 
 bool gsv_require_embedder(struct gsv_exchange *exchange)
 {
-    return exchange->served->can_embed ||
+    const struct gsv_served *served = exchange->served;
+    const char *what = "makes token vectors or sparse vectors";
+
+    if (served->is_reranker)
+        what = "is a reranker";
+    else if (served->n_labels > 0 || served->n_token_labels > 0)
+        what = "is a classifier";
+    return served->can_embed ||
            gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
-                      "model \"%s\" makes no embeddings: it %s", exchange->served->name,
-                      exchange->served->n_labels > 0 || exchange->served->n_token_labels > 0
-                          ? "is a classifier"
-                          : "makes token vectors or sparse vectors");
+                      "model \"%s\" makes no embeddings: it %s", served->name, what);
 }
 
 bool gsv_require_classifier(struct gsv_exchange *exchange)

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_NAME_BYTES = 256, TRIED_TOKENS = 64 };
 
@@ -63,6 +64,14 @@ static bool has_task(const json_t *facts, const char *task)
     return false;
 }
 
+/* 0 if it is unknown: the path of a model is a directory or a file. */
+static time_t modified_time(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 ? status.st_mtime : 0;
+}
+
 static struct gsv_served *describe(gpuserve_model *model, bool owned, const char *name,
                                    gpuserve_error *error)
 {
@@ -97,6 +106,7 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     served->finds_entities = has_task(served->facts, "entities");
     /* Cross-encoders have one label: the relevance of the second text to the first. */
     served->is_reranker = served->n_labels == 1;
+    served->modified = modified_time(text_of(served->facts, "path"));
     return served;
 }
 

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 /*
  * Batch statistics of a model since it started to serve.
@@ -70,6 +71,7 @@ struct gsv_served {
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
     bool can_embed, is_reranker, finds_entities;
+    time_t modified; /* of the model's directory or file; 0: unknown */
     /* For idle.h. */
     _Atomic int64_t keep_ms;  /* time without a job before the model is suspended; -1: never */
     _Atomic uint64_t used_ns; /* end of the last job */

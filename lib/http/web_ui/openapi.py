@@ -30,6 +30,12 @@ def record(required=(), **properties):
     return {**made, "required": list(required)} if required else made
 
 
+# llama.cpp's forms of a text, and a list of ids that has texts.
+LLAMA_TEXT = {"anyOf": [TEXT, record(("prompt_string",), prompt_string=TEXT, multimodal_data={"type": ["array", "null"], "maxItems": 0}),
+                        record(("content",), content={"type": "array", "minItems": 1, "items": record(
+                            ("type", "text"), type={"const": "text"}, text=TEXT)})]}
+LLAMA_IDS = {"type": "array", "minItems": 1, "prefixItems": [IDS["items"]], "items": {"anyOf": [IDS["items"], TEXT]}}
+LLAMA_INPUT = {"anyOf": [LLAMA_TEXT, LLAMA_IDS, {"type": "array", "minItems": 1, "items": {"anyOf": [LLAMA_TEXT, LLAMA_IDS]}}]}
 USAGE = record(("prompt_tokens", "total_tokens"), prompt_tokens=COUNT, total_tokens=COUNT)
 SCORED = {"type": "array", "items": record(("label", "score"), label={"type": "string"},
                                            score={"type": "number"})}
@@ -159,7 +165,7 @@ FORM = record(("file", "purpose"), file={"type": "string", "format": "binary"}, 
 SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
     *[("POST", path, "openai", summary, record(
-        ("input",), model=MODEL, input=ANY_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
+        ("input",), model=MODEL, input=LLAMA_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
         output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
         chunking={**CHUNKING, "description": "embed texts over the model's limit whole"},
         late_chunking={**FLAG, "description": "the inputs are the chunks of one text"},
@@ -178,8 +184,8 @@ ROWS = [
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
     ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, dimensions=DIMENSIONS,
      encoding_format={"type": "string", "enum": ["float", "base64"]}, truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES),
-    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=ANY_INPUT,
-     input={**ANY_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
+    ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=LLAMA_INPUT,
+     input={**LLAMA_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
      {"type": "array", "items": record(("index", "embedding"), index=COUNT, embedding=VECTORS)}),
     ("POST", "/v1/files", "openai", "Upload a file (OpenAI)", FORM, FILE),
     ("GET", "/v1/files", "openai", "List files", None, LIST),
@@ -225,7 +231,7 @@ ROWS = [
                parse_special={"const": True})]}, {"anyOf": [TOKENS, record(("tokens",), tokens={"type": "array"})]}),
     ("POST", "/decode", "tei", "Decode token ids", record(("ids",), model=MODEL, ids={"anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]},
      skip_special_tokens=FLAG), {"type": "array", "items": {"type": "string"}}),
-    ("POST", "/detokenize", "tei", "Decode token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
+    ("POST", "/detokenize", "openai", "Decode token ids (llama.cpp)", record(("tokens",), model=MODEL, tokens=IDS),
      record(("content",), content={"type": "string"})),
     ("POST", "/v1/rerank", "jina", "Rerank documents (Cohere v1, Jina)", RERANK, RANKED),
     ("POST", "/v1/reranking", "jina", "Alias of /v1/rerank", RERANK, RANKED),
@@ -267,7 +273,8 @@ ROWS = [
       for version in ("", "/versions/{version}", "/labels/{version}")
       for verb, field, reply in (("predict", "instances", record(("predictions",), predictions={"type": "array"})),
                           ("classify", "examples", record(("result",), result={"type": "array"})))],
-    *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/health", "/ping", "/healthz", "/readyz")],
+    ("GET", "/health", "tei", "Readiness", None, record(("status", "unix"), status={"const": "ok"}, unix={"type": "number"})),
+    *[("GET", path, "tei", "Readiness", None, "text/plain") for path in ("/ping", "/healthz", "/readyz")],
     ("GET", "/livez", "tei", "Liveness", None, "text/plain"),
     ("GET", "/health/deep", "tei", "Health check that runs a text through each model", None, record(("models", "ready"), ready=FLAG, models={
         "type": "array", "items": record(("name", "status", "us"), name={"type": "string"}, status={"type": "string"},
@@ -296,13 +303,18 @@ def parameters(method, path):
             for name in ("model", "version", "id") if f"{{{name}}}" in path]
 
 
+# Paths of two dialects: the fields of the request decide whose errors it gets.
+OF_LLAMA_TOO = ("/rerank", "/reranking", "/tokenize")
+
+
 def operation(method, path, dialect, summary, request, reply):
     """One row as an OpenAPI operation."""
     media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
     responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
+    errors = [{"$ref": f"#/components/schemas/{name}_error"} for name in (dialect, *(("openai",) if path in OF_LLAMA_TOO else ()))]
+    error = errors[0] if len(errors) == 1 else {"anyOf": errors}
     for status, text in STATUSES.items():
-        responses[status] = {"description": text, "content": {
-            "application/json": {"schema": {"$ref": f"#/components/schemas/{dialect}_error"}}}}
+        responses[status] = {"description": text, "content": {"application/json": {"schema": error}}}
     if path in ("/v2/health/live", "/v2/health/ready") or path.endswith("/ready"):
         responses["503"]["content"]["application/json"]["schema"] = {}
     made = {"tags": [dialect], "summary": summary, "responses": responses,

@@ -303,7 +303,12 @@ class Ollama(Served):
         self.assertVector([x / length for x in raw], embed(["a dog"])[0])
         with self.assertRaisesRegex(ollama.ResponseError, "`num_ctx` is 8192, outside 1 to 256"):
             client.embed(model=NAME, input="a", options={"num_ctx": 8192})
-        self.assertEqual([one.model for one in client.list().models], [NAME])
+        listed = client.list().models
+        self.assertEqual([(one.model, one.details.family, one.details.parameter_size) for one in listed], [(NAME, "bert", "22.6M")])
+        self.assertEqual(listed[0].digest, client.ps().models[0].digest)
+        self.assertEqual(listed[0].modified_at.timestamp(), os.stat(MINILM).st_mtime // 1)
+        size = os.path.getsize(os.path.join(MINILM, "model.safetensors"))  # the weights, and a header
+        self.assertTrue(0.99 * size < listed[0].size <= size, (size, listed[0].size))
         with self.assertRaisesRegex(ollama.ResponseError, "unknown model"):
             client.embed(model="other", input="a")
 

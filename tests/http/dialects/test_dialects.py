@@ -46,7 +46,7 @@ class Text(Served):
         self.assertEqual("".join(one["piece"] for one in got[1:-1]), "Ünïdogs")
         self.assertEqual([one["id"] for one in got], self.server.post(
             "/tokenize", {"content": "Ünï dogs", "add_special": True}).json()["tokens"])
-        self.refused(422, "`parse_special`: false", "/tokenize", {"content": "a [SEP]", "parse_special": False})
+        self.refused(400, "`parse_special`: false", "/tokenize", {"content": "a [SEP]", "parse_special": False})
 
     def test_similarity(self):
         vectors = embed(["a puppy", *TEXTS])
@@ -114,8 +114,8 @@ class Rank(Served):
                 self.assertEqual(self.server.post(path, {**asked, **same, "top_k": 2}).json()["results"], best, same)
             for name, value in (("max_chunks_per_doc", 10), ("rank_fields", ["title", "text"]), ("rank_fields", "text"),
                                 ("instruction", "find"), ("truncate_prompt_tokens", 5), ("max_tokens_per_query", 5)):
-                self.refused(422 if path == "/rerank" else 400, "`%s`" % name, path, {**asked, name: value})
-            self.refused(422 if path == "/rerank" else 400, "`truncation`: true to have it cut", path,
+                self.refused(400, "`%s`" % name, path, {**asked, name: value})
+            self.refused(400, "`truncation`: true to have it cut", path,
                          {"query": "a", "documents": ["w " * 400], "truncation": False})
 
     def test_documents_are_cut(self):
@@ -144,7 +144,7 @@ class LanguageModel(Served):
                 self.assertEqual(got.headers["x-gpuserve-rerank-method"], "cross-encoder")
                 for one in got.json()["results"]:
                     self.assertAlmostEqual(one["relevance_score"], some[one["index"]]["score"], places=5)
-        for wrong, status in ((7, 422), ("a\0b", 422)):
+        for wrong, status in ((7, 400), ("a\0b", 400)):
             self.refused(status, "`instruction`", "/rerank", {**asked, "instruction": wrong})
 
 

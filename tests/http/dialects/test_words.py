@@ -135,7 +135,7 @@ class Words(Forms):
                 (422, "Validation", "/tokenize", {"inputs": "a", "prompt_name": "query"}),
                 # what only the tokenizer knows: which ids there are
                 (422, "Tokenizer", "/decode", {"ids": [30522]}), (422, "Tokenizer", "/decode", {"ids": [[101], [101, -1]]}),
-                (422, "Tokenizer", "/detokenize", {"tokens": [1 << 40]}), (422, "Tokenizer", "/embed", {"inputs": [[30522]]}),
+                (422, "Tokenizer", "/embed", {"inputs": [[30522]]}),
                 (422, "Tokenizer", "/embed", {"inputs": ["a", [30522]]}), (422, "Tokenizer", "/embed_all", {"inputs": [30522]})):
             reply = self.server.post(path, body)
             self.assertEqual(reply.status, status, (path, body, reply.body))
