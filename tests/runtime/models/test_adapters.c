@@ -82,6 +82,14 @@ static struct difference difference_of(const float *rows, size_t n, const char *
     snprintf(tensor, sizeof(tensor), "embedding_%s%sf64", name ? name : "", name ? "_" : "");
     want = read_reference(test_data("models/" SOURCE "/reference.safetensors"), tensor, &count);
     cr_assert_eq(count, n * DIM);
+    for (size_t i = 0; i < n; i++) { /* the job asks for rows of length 1 */
+        double square = 0;
+
+        for (size_t j = 0; j < DIM; j++)
+            square += want[i * DIM + j] * want[i * DIM + j];
+        for (size_t j = 0; j < DIM; j++)
+            want[i * DIM + j] /= sqrt(square);
+    }
     difference = compare_rows(rows, want, n, DIM);
     free(want);
     return difference;
