@@ -252,9 +252,7 @@ class Model(Handle):
 
     def prompt_name_for(self, kind: str) -> Optional[str]:
         """The model's prompt for ``"query"`` or ``"document"``; None if it has none."""
-        names = {"query": ("query", "retrieval.query"),
-                 "document": ("document", "passage", "corpus", "retrieval.passage")}[kind]
-        return next((name for name in names if name in self.prompts), None)
+        return arguments.prompt_name_for(self.prompts, kind)
 
     def _encode_as(self, kind: str, inputs: Union[str, Iterable[str], None],
                    options: Dict[str, Any]) -> Any:
