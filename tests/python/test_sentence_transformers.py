@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """gpuserve.sentence_transformers: signatures and results are those of sentence-transformers (its version and numbers
 are in tests/data/sentence-transformers.json, written by tools/make_sentence_transformers_reference.py)."""
+import copy
 import inspect
 import json
 import os
@@ -223,6 +224,13 @@ class Dense(Case):
         with SentenceTransformer(folder, device="cpu") as routed:
             self.close(routed.encode_query(wanted["texts"]), wanted["embeddings"]["query"])
             self.close(routed.encode_document(wanted["texts"]), wanted["embeddings"]["document"])
+
+    def test_a_copy(self):
+        with copy.deepcopy(self.model) as other:
+            other.prompts["mine"] = ""
+            other.max_seq_length = 4
+            self.close(other.encode(self.texts), self.wanted["max_seq_length"])
+        self.close(self.model.encode(self.texts, prompt_name="mine"), self.wanted["prompt_name"])
 
     def test_an_open_model(self):
         with Model(os.path.join(MODELS, "st-dense"), device="cpu") as opened:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 import numpy as np
@@ -120,7 +122,7 @@ class BaseModel:
             raise InvalidError(f"backend {backend!r} is not available",
                                'leave it at "torch": the library has kernels of its own and reads safetensors')
         #: Kept for callers; the library does not read it.
-        self.model_card_data = model_card_data
+        self.model_card_data = SimpleNamespace() if model_card_data is None else model_card_data
         #: Kept for callers: the library never runs code of a model.
         self.trust_remote_code = trust_remote_code
         self._replicas: Dict[str, Model] = {}
@@ -151,12 +153,16 @@ class BaseModel:
             if "/" not in path and path.lower() not in OWN_NAMES and self.default_huggingface_organization:
                 path = f"{self.default_huggingface_organization}/{path}"
             path += f"@{revision}" if revision else ""
-        self._context = Context(cache_dir=cache_folder)
         self._path, self._options = path, options
+        self._load(None if device is None else str(device), cache_folder, local_files_only)
+
+    def _load(self, device: Optional[str], cache_folder: Optional[str], local_files_only: bool = False) -> None:
+        """Open the model of `_path`."""
+        self._context = Context(cache_dir=cache_folder)
         try:
             if local_files_only:
-                Model.inspect(path, context=self._context)  # raises NotFoundError; Model() would fetch it
-            self._model = Model(path, device=None if device is None else str(device), context=self._context, **options)
+                Model.inspect(self._path, context=self._context)  # raises NotFoundError; Model() would fetch it
+            self._model = Model(self._path, device=device, context=self._context, **self._options)
         except BaseException:
             self._context.close()
             raise
@@ -358,6 +364,19 @@ class BaseModel:
             model.close()
         if self._context is not None:
             self._context.close()
+
+    def __deepcopy__(self: Self, memo: Any) -> Self:
+        """The same model, opened again, with copies of the settings."""
+        if self._context is None:
+            raise UnsupportedError("a model that was given open has no copy", "open it by its path")
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        own = ("_model", "_replicas", "_context")
+        other.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
+                               if name not in own})
+        other._replicas = {}
+        other._load(self._model.device, self._context.cache_dir)
+        return other
 
     def __enter__(self: Self) -> Self:
         return self

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, Union, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._arguments import Path
 from .._values import whole
@@ -63,6 +64,22 @@ class SentenceTransformer(BaseModel):
         self._similarity_fn_name = name if name is not None else own
 
     # ---------------------------------------------------------------------------------- encode
+
+    @overload
+    def encode(self, inputs: Any, prompt_name: Optional[str] = ..., prompt: Optional[str] = ...,
+               batch_size: int = ..., show_progress_bar: Optional[bool] = ..., output_value: Literal["sentence_embedding"] = ...,
+               precision: Optional[str] = ..., convert_to_numpy: Literal[True] = ..., convert_to_tensor: Literal[False] = ...,
+               device: Any = ..., normalize_embeddings: bool = ..., truncate_dim: Optional[int] = ...,
+               pool: Optional[Dict[str, Any]] = ..., chunk_size: Optional[int] = ..., *, ranges: Any = ...,
+               calibration_embeddings: Any = ..., **kwargs: Any) -> "NDArray[Any]": ...
+
+    @overload
+    def encode(self, inputs: Any, prompt_name: Optional[str] = ..., prompt: Optional[str] = ...,
+               batch_size: int = ..., show_progress_bar: Optional[bool] = ..., output_value: Optional[str] = ...,
+               precision: Optional[str] = ..., convert_to_numpy: bool = ..., convert_to_tensor: bool = ...,
+               device: Any = ..., normalize_embeddings: bool = ..., truncate_dim: Optional[int] = ...,
+               pool: Optional[Dict[str, Any]] = ..., chunk_size: Optional[int] = ..., *, ranges: Any = ...,
+               calibration_embeddings: Any = ..., **kwargs: Any) -> Any: ...
 
     @accepts(sentences="inputs")
     def encode(self, inputs: Any, prompt_name: Optional[str] = None, prompt: Optional[str] = None,
