@@ -15,13 +15,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: Below the folder of tests.
 FILES = (
-    "tests/test_sentence_transformer.py", "tests/test_compute_embeddings.py", "tests/test_multi_process.py",
-    "tests/cross_encoder/test_cross_encoder.py", "tests/cross_encoder/test_pretrained.py",
-    "tests/sparse_encoder/test_sparse_encoder.py", "tests/sparse_encoder/test_multi_process.py",
-    "tests/sparse_encoder/test_pretrained.py", "tests/util/test_similarity.py", "tests/util/test_retrieval.py",
+    "test_sentence_transformer.py", "test_compute_embeddings.py", "test_multi_process.py",
+    "cross_encoder/test_cross_encoder.py", "cross_encoder/test_pretrained.py",
+    "sparse_encoder/test_sparse_encoder.py", "sparse_encoder/test_multi_process.py",
+    "sparse_encoder/test_pretrained.py", "util/test_similarity.py", "util/test_retrieval.py",
 )
 #: A plugin of pytest that puts our classes and functions in the place of theirs before a test imports them.
 ALIAS = '''
@@ -83,21 +85,23 @@ def make_stand_ins(home):
         save(kind, os.path.join(repository, "snapshots", revision))
 
 
-def run(checkout, file, environment, select, ours):
-    """Passed and other tests of a file, by name."""
+def run(checkout, files, environment, select, ours):
+    """Outcome and reason of each test, by name."""
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "gpuserve_alias.py"), "w", encoding="utf-8") as plugin:
             plugin.write(ALIAS)
         path = os.pathsep.join([folder, os.path.join(ROOT, "python"), checkout])
-        command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=line", "-p", "no:cacheprovider", file,
+        command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=line", "-p", "no:cacheprovider",
+                   *(f"tests/{file}" for file in files),
                    *(["-k", select] if select else []), *(["-p", "gpuserve_alias"] if ours else [])]
         done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False,
                               env={**environment, "PYTHONPATH": path})
     found = {}
-    for outcome, name, why in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) (\S+?\.py\S*)(.*)$", done.stdout, re.M):
+    for outcome, name, why in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) (\S+?\.py(?:::.*?)?)( - .*)?$",
+                                         done.stdout, re.M):
         found[name] = (outcome, why)
-    if not found and "no tests ran" not in done.stdout and "skipped" not in done.stdout:
-        sys.stderr.write(done.stdout[-2000:] + done.stderr[-2000:])
+    if not found:
+        sys.exit(done.stdout[-2000:] + done.stderr[-2000:])
     return found
 
 
@@ -112,7 +116,7 @@ def main():
     parser.add_argument("checkout", help="directory of the repository")
     parser.add_argument("--stand-ins", action="store_true", help="random models in the place of the hub's")
     parser.add_argument("--verbose", action="store_true", help="name the tests that only the original passes")
-    parser.add_argument("--files", nargs="+", default=FILES, help="files of the checkout; default all inference tests")
+    parser.add_argument("--files", nargs="+", default=FILES, help="files below tests; default all inference tests")
     parser.add_argument("--select", help="expression of names, as pytest -k takes it")
     given = parser.parse_args()
     checkout = os.path.abspath(given.checkout)
@@ -121,19 +125,17 @@ def main():
         if given.stand_ins:
             make_stand_ins(home)
             environment.update(HF_HOME=home, HF_HUB_OFFLINE="1")
-        print("| file | tried | sentence-transformers passes | gpuserve passes, of these |\n|---|---|---|---|")
-        total = [0, 0, 0]
-        lost = []
-        for file in given.files:
-            theirs, ours = (run(checkout, file, environment, given.select, alias) for alias in (False, True))
-            good = passed(theirs)
-            row = [len(theirs), len(good), len(good & passed(ours))]
-            total = [a + b for a, b in zip(total, row)]
-            lost += [f"{name} {ours.get(name, ('missing', ''))[1]}" for name in sorted(good - passed(ours))]
-            print(f"| {file} | {row[0]} | {row[1]} | {row[2]} |", flush=True)
-        print(f"| all | {total[0]} | {total[1]} | {total[2]} |")
+        with ThreadPoolExecutor(2) as threads:
+            theirs, ours = threads.map(
+                lambda alias: run(checkout, given.files, environment, given.select, alias), (False, True))
+    print("| file | tried | sentence-transformers passes | gpuserve passes, of these |\n|---|---|---|---|")
+    good, both = passed(theirs), passed(theirs) & passed(ours)
+    for file in given.files:
+        row = [sum(name.startswith(f"tests/{file}") for name in names) for names in (theirs, good, both)]
+        print(f"| {file} | {row[0]} | {row[1]} | {row[2]} |")
+    print(f"| all | {len(theirs)} | {len(good)} | {len(both)} |")
     if given.verbose:
-        print("\n".join(lost))
+        print("\n".join(f"{name}{ours.get(name, ('', ' missing'))[1]}" for name in sorted(good - both)))
 
 
 if __name__ == "__main__":
