@@ -82,6 +82,13 @@ def prompt_fields(prompt_name: Optional[str], prompt: Optional[str]) -> Dict[str
     return {"prompt_name": text(prompt_name, "prompt_name"), "prompt": text(prompt, "prompt")}
 
 
+def prompt_name_for(prompts: Dict[str, str], kind: str) -> Optional[str]:
+    """The prompt for "query" or "document" among prompts by name."""
+    names = {"query": ("query", "retrieval.query"),
+             "document": ("document", "passage", "corpus", "retrieval.passage")}[kind]
+    return next((name for name in names if name in prompts), None)
+
+
 def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dict[str, Any]:
     """`dimensions` (0: all) and `normalize` of a job.
 

@@ -15,12 +15,14 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Literal,
     NamedTuple,
     Optional,
     Sequence,
     Tuple,
     Union,
     cast,
+    overload,
 )
 
 import numpy as np
@@ -134,6 +136,27 @@ class Model(Handle):
             "progress": progress, "lost": lost})
 
     # ------------------------------------------------------------------------------ embeddings
+
+    @overload
+    def encode(self, inputs: Union[str, Iterable[str], None] = ..., prompt_name: Optional[str] = ...,
+               prompt: Optional[str] = ..., batch_size: Optional[int] = ..., show_progress_bar: Optional[bool] = ...,
+               output_value: Literal["sentence_embedding"] = ..., precision: Literal["float32"] = ...,
+               convert_to_numpy: Literal[True] = ..., convert_to_tensor: Literal[False] = ...,
+               device: Optional[str] = ..., normalize_embeddings: bool = ..., truncate_dim: Optional[int] = ..., *,
+               sentences: Union[str, Iterable[str], None] = ..., truncation: str = ..., cache: str = ...,
+               client: int = ..., expected_fingerprint: Optional[str] = ..., out: Optional[Floats] = ...,
+               ranges: Optional[Any] = ..., return_items: Literal[False] = ...,
+               return_result: Literal[False] = ...) -> Floats: ...
+
+    @overload
+    def encode(self, inputs: Union[str, Iterable[str], None] = ..., prompt_name: Optional[str] = ...,
+               prompt: Optional[str] = ..., batch_size: Optional[int] = ..., show_progress_bar: Optional[bool] = ...,
+               output_value: str = ..., precision: str = ..., convert_to_numpy: bool = ...,
+               convert_to_tensor: bool = ..., device: Optional[str] = ..., normalize_embeddings: bool = ...,
+               truncate_dim: Optional[int] = ..., *, sentences: Union[str, Iterable[str], None] = ...,
+               truncation: str = ..., cache: str = ..., client: int = ..., expected_fingerprint: Optional[str] = ...,
+               out: Optional[Floats] = ..., ranges: Optional[Any] = ..., return_items: bool = ...,
+               return_result: bool = ...) -> Any: ...
 
     def encode(self, inputs: Union[str, Iterable[str], None] = None,
                prompt_name: Optional[str] = None, prompt: Optional[str] = None,
@@ -252,9 +275,7 @@ class Model(Handle):
 
     def prompt_name_for(self, kind: str) -> Optional[str]:
         """The model's prompt for ``"query"`` or ``"document"``; None if it has none."""
-        names = {"query": ("query", "retrieval.query"),
-                 "document": ("document", "passage", "corpus", "retrieval.passage")}[kind]
-        return next((name for name in names if name in self.prompts), None)
+        return arguments.prompt_name_for(self.prompts, kind)
 
     def _encode_as(self, kind: str, inputs: Union[str, Iterable[str], None],
                    options: Dict[str, Any]) -> Any:
@@ -456,6 +477,22 @@ class Model(Handle):
                           batch_size=batch_size, progress=show_progress_bar,
                           want_items=return_items, want_result=return_result)
         return made.with_more(made.output[0] if made.alone else made.output)
+
+    @overload
+    def classify(self, inputs: str, pairs: Optional[str] = ..., *, top_k: Literal[1] = ...,
+                 **options: Any) -> Dict[str, Any]: ...
+
+    @overload
+    def classify(self, inputs: str, pairs: Optional[str] = ..., *, top_k: Optional[int],
+                 **options: Any) -> Union[Dict[str, Any], List[Dict[str, Any]]]: ...
+
+    @overload
+    def classify(self, inputs: Iterable[str], pairs: Optional[Iterable[str]] = ..., *, top_k: Literal[1] = ...,
+                 **options: Any) -> List[Dict[str, Any]]: ...
+
+    @overload
+    def classify(self, inputs: Iterable[str], pairs: Optional[Iterable[str]] = ..., *, top_k: Optional[int],
+                 **options: Any) -> List[Any]: ...
 
     def classify(self, inputs: Union[str, Iterable[str]],
                  pairs: Union[str, Iterable[str], None] = None, *, top_k: Optional[int] = 1,

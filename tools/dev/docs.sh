@@ -1,9 +1,15 @@
-# docs.sh - the reference of the public headers; something undocumented there is an error.
+# docs.sh - the reference of the public headers, where something undocumented is an error, and that of the Python
+# package.
 
 cmd_docs()
 {
-    need_packages "${docs_packages[@]}"
+    local venv
+    need_packages "${docs_packages[@]}" "${python_packages[@]}"
     mkdir -p docs/html
     doxygen docs/Doxyfile
-    say "docs/html/index.html"
+    venv=$(python_env docs docs/requirements.txt)
+    # The adapters of other frameworks are left out: pdoc imports what it documents.
+    PYTHONPATH=$PWD/python "$venv/bin/python" -W ignore -m pdoc --docformat google -o docs/html/python \
+        gpuserve gpuserve.sentence_transformers gpuserve.sentence_transformers.util
+    say "docs/html/index.html, docs/html/python/index.html"
 }
