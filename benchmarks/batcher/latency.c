@@ -34,8 +34,7 @@ static void make_probes(struct gsv_calibration *ranges, struct gsv_calibration *
     struct gsv_plan plan;
 
     if (gsv_plan_read(&plan, bench->context, bench->path, &options, &error) != GPUSERVE_OK ||
-        gsv_calibration_make(ranges, &plan, &error) != GPUSERVE_OK ||
-        gsv_calibration_make_probes(probes, &plan, &error) != GPUSERVE_OK)
+        gsv_calibration_make_int8(ranges, probes, &plan, &error) != GPUSERVE_OK)
         bench_die("the probes of int8", &error);
     gsv_plan_reset(&plan);
 }

@@ -186,3 +186,21 @@ Test(rounding, the_estimate_is_below_the_worst_probe_and_falls_with_the_spread)
         equal[i] = 1.0f;
     cr_expect_gt(gsv_expected_min(equal, 141, 0.0), 0.9999f);
 }
+
+Test(rounding, the_tail_of_repeated_texts_counts_by_its_shape)
+{
+    float light[100], heavy[100], of_light, of_heavy;
+
+    for (int i = 0; i < 100; i++) {
+        const float exceeded = (float)(i + 1) / 101.0f; /* the part of losses above this one */
+
+        light[i] = 1.0f - 0.0002f * (1.0f - logf(exceeded) / 4.0f);
+        heavy[i] = 1.0f - 0.00002f / exceeded;
+    }
+    of_light = gsv_tail_min(light, 100);
+    of_heavy = gsv_tail_min(heavy, 100);
+    cr_expect_gt(of_light, 0.997f, "%f", (double)of_light);
+    cr_expect_lt(of_heavy, 0.98f, "the worst is 0.99798, one in 2,000 is 0.96: %f",
+                 (double)of_heavy);
+    cr_expect_eq(gsv_tail_min(heavy, 39), 1.0f, "too few for a tail");
+}

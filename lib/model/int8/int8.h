@@ -6,6 +6,7 @@
 
 #include <gpuserve/sys/backend.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,14 @@ double gsv_model_variance(const float *cosines, size_t n);
  * gsv_model_variance() of the net before products were kept: that these seem to vary less is partly
  * chance, since the smallest number of kept products that passes is chosen. 0: unknown. */
 float gsv_expected_min(const float *cosines, size_t n, double model_variance);
+
+/* The same from the tail of `n` losses, as a power law. `cosines` is sorted. 1: fewer than 40. */
+float gsv_tail_min(float *cosines, size_t n);
+
+/* gsv_tail_min() of the probes that repeat one word of few tokens. `repeated` [n_sequences] is
+ * scratch memory. */
+float gsv_expected_repeated_min(const struct gpuserve_host_batch *probes, const float *cosines,
+                                float *repeated);
 
 /* Select the worst probes of `all`. `cosines` [n_sequences] is overwritten. */
 void gsv_choose_worst(struct gsv_worst_probes *worst, const struct gpuserve_host_batch *all,

@@ -22,6 +22,7 @@
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/int8/int8.h"
+#include "lib/model/int8/keep_order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,14 +34,6 @@ struct probe {
     char *memory; /* device memory */
     struct gsv_activations at;
     uint64_t program; /* program number of the next batch: each batch issues different operations */
-};
-
-/* The orders in which products are kept in higher precision. */
-enum product_order {
-    CONTRACT_FIRST, /* GSV_STAGE_CONTRACT of all layers, then the other products by layer */
-    LAYERS,         /* all products of the first layer, then of the second, ... */
-    ATTENTION_FIRST,
-    N_ORDERS
 };
 
 struct mixer {
@@ -58,16 +51,21 @@ struct mixer {
     size_t row_bytes;    /* bytes of a row of the hidden states */
     float *want, *got;   /* host memory: vectors in full precision, and of the last run */
     float *cosines;      /* [all] of the last measurement of all probes */
+    float *repeated;     /* [all] the cosines of the probes that repeat one word */
     double variance;     /* of the losses without kept products */
     float expected;      /* estimated lowest cosine of other texts */
     bool is_near_enough; /* result of the last measurement, of all probes or the worst */
-    enum product_order order;
+    enum gsv_product_order order;
     /* [n_products] by index in the order. For the first n_made products: the linear, INT8 or higher
      * precision, that the net does not use now. */
     struct gpuserve_linear **other;
     int32_t n_made;
     uint64_t used; /* bytes used of the memory for kept products */
 };
+
+/* Up to one part in COARSE more products are kept than necessary, which saves runs of all probes.
+ */
+#define COARSE 8
 
 static size_t n_texts(const struct mixer *m)
 {
@@ -128,32 +126,19 @@ static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
     m->want = gsv_alloc_array(vectors, sizeof(float));
     m->got = gsv_alloc_array(vectors, sizeof(float));
     m->cosines = gsv_alloc_array(n_texts(m), sizeof(float));
+    m->repeated = gsv_alloc_array(n_texts(m), sizeof(float));
     m->worst.memory =
         gsv_alloc_array(3 * (size_t)m->host->n_tokens + GSV_MAX_WORST_PROBES + 1, sizeof(int32_t));
     m->other = gsv_alloc_array(products, sizeof(struct gpuserve_linear *));
-    if (!m->want || !m->got || !m->cosines || !m->worst.memory || !m->other)
+    if (!m->want || !m->got || !m->cosines || !m->repeated || !m->worst.memory || !m->other)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
     return GPUSERVE_OK;
 }
 
-/* The index of a product's item. */
-static int32_t item_of(const struct gsv_net *net, int32_t product)
-{
-    const int32_t stages = gsv_stage_count(net->spec);
-
-    return gsv_stage_item(net->spec, gsv_stored_layer(net->spec, product / stages),
-                          product % stages);
-}
-
 static size_t product_bytes(const struct gsv_net *net, int32_t product, uint32_t dtype)
 {
-    return gsv_weight_bytes(net->spec, net->backend, &net->spec->items[item_of(net, product)],
-                            dtype);
-}
-
-static size_t kept_bytes(const struct mixer *m, int32_t product)
-{
-    return product_bytes(m->net, product, m->kept_dtype);
+    return gsv_weight_bytes(net->spec, net->backend,
+                            &net->spec->items[gsv_product_item(net->spec, product)], dtype);
 }
 
 static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
@@ -350,7 +335,8 @@ static gpuserve_status measure_all(struct mixer *m, gpuserve_error *error)
     m->net->int8.cosine = min;
     if (m->net->int8.n_kept == 0)
         m->variance = gsv_model_variance(m->cosines, n_texts(m));
-    m->expected = gsv_expected_min(m->cosines, n_texts(m), m->variance);
+    m->expected = fminf(gsv_expected_min(m->cosines, n_texts(m), m->variance),
+                        gsv_expected_repeated_min(m->all, m->cosines, m->repeated));
     m->is_near_enough = min >= (float)GSV_INT8_TARGET && m->expected >= (float)GSV_INT8_BOUND;
     gsv_choose_worst(&m->worst, m->all, m->cosines);
     return GPUSERVE_OK;
@@ -375,36 +361,17 @@ static gpuserve_status measure_worst(struct mixer *m, gpuserve_error *error)
 
 /* ------------------------------------------------------------------------------------ selection */
 
-/* The product at index `at` of the order. */
-static int32_t product_at(const struct mixer *m, int32_t at)
-{
-    const int32_t n = m->net->spec->config.n_stored_layers, ffns = m->net->spec->config.n_ffns;
-    const int32_t stages = gsv_stage_count(m->net->spec), others = stages - ffns;
-    const int32_t first = m->order == ATTENTION_FIRST ? 2 : ffns; /* products of a layer */
-    const int32_t late = at - first * n;
-
-    if (m->order == LAYERS)
-        return at;
-    if (m->order == ATTENTION_FIRST && late < 0)
-        return at / 2 * stages + at % 2;
-    if (m->order == ATTENTION_FIRST)
-        return late / (2 * ffns) * stages + GSV_STAGE_CONTRACT + late % (2 * ffns) / 2 * 2 -
-               late % 2;
-    if (late < 0)
-        return at / ffns * stages + GSV_STAGE_CONTRACT + at % ffns * 2;
-    return late / others * stages + (late % others < GSV_STAGE_EXPAND
-                                         ? late % others
-                                         : 2 * (late % others) - GSV_STAGE_EXPAND);
-}
-
 /* The number of products, in this order, that fit into the reserved memory. */
 static int32_t max_kept(const struct mixer *m)
 {
     uint64_t free_bytes = gsv_kept_bytes(m->net->spec, m->net->backend);
     int32_t n = 0;
 
-    while (n < m->net->int8.n_products && kept_bytes(m, product_at(m, n)) <= free_bytes)
-        free_bytes -= kept_bytes(m, product_at(m, n++));
+    while (n < m->net->int8.n_products &&
+           product_bytes(m->net, gsv_kept_product(m->net->spec, m->order, n), m->kept_dtype) <=
+               free_bytes)
+        free_bytes -=
+            product_bytes(m->net, gsv_kept_product(m->net->spec, m->order, n++), m->kept_dtype);
     return n;
 }
 
@@ -412,8 +379,8 @@ static int32_t max_kept(const struct mixer *m)
 static void exchange(struct mixer *m, int32_t at)
 {
     struct gsv_int8_facts *facts = &m->net->int8;
-    const int32_t product = product_at(m, at);
-    struct gpuserve_linear **link = &m->net->linears[item_of(m->net, product)];
+    const int32_t product = gsv_kept_product(m->net->spec, m->order, at);
+    struct gpuserve_linear **link = &m->net->linears[gsv_product_item(m->net->spec, product)];
     struct gpuserve_linear *was = *link;
 
     *link = m->other[at];
@@ -435,11 +402,13 @@ static gpuserve_status keep(struct mixer *m, int32_t n, gpuserve_error *error)
         const int32_t at = net->int8.n_kept;
 
         if (at == m->n_made) {
-            st = make_linear(m, item_of(net, product_at(m, at)), m->kept_dtype,
-                             net->memory + begin + m->used, &m->other[at], error);
+            st = make_linear(
+                m, gsv_product_item(net->spec, gsv_kept_product(m->net->spec, m->order, at)),
+                m->kept_dtype, net->memory + begin + m->used, &m->other[at], error);
             if (st != GPUSERVE_OK)
                 return st;
-            m->used += kept_bytes(m, product_at(m, at));
+            m->used +=
+                product_bytes(m->net, gsv_kept_product(m->net->spec, m->order, at), m->kept_dtype);
             m->n_made++;
         }
         exchange(m, at);
@@ -493,23 +462,53 @@ static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpus
     return st;
 }
 
-/* Search with the worst probes, then verify with all. If that fails, the worst probes are chosen
- * anew and the search continues. */
+static gpuserve_status keep_and_measure_all(struct mixer *m, int32_t n, gpuserve_error *error)
+{
+    const gpuserve_status st = keep(m, n, error);
+
+    return st == GPUSERVE_OK ? measure_all(m, error) : st;
+}
+
+/* Binary search between `low`, which fails, and `high`, which passes for all probes. It ends
+ * within an eighth of the smallest number: each step runs all probes. The result is kept. */
+static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    while (high - low > 1 + high / 8 && st == GPUSERVE_OK) {
+        const int32_t middle = low + (high - low) / 2;
+        st = keep_and_measure_all(m, middle, error);
+        if (m->is_near_enough)
+            high = middle;
+        else
+            low = middle;
+    }
+    if (st == GPUSERVE_OK && m->net->int8.n_kept != high)
+        st = keep_and_measure_all(m, high, error);
+    return st;
+}
+
+/* Search with the worst probes, then verify with all. If that fails, the search continues with the
+ * probes that are worst now, in steps of 1, 2, 4, ... at least. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
     const int32_t max = max_kept(m);
-    int32_t n = 0;
+    int32_t low = 0, high = 0, step = 1;
     gpuserve_status st = GPUSERVE_OK;
 
     m->is_near_enough = false;
-    while (n < max && st == GPUSERVE_OK && !m->is_near_enough) {
-        st = search(m, n, &n, error);
+    while (high < max && st == GPUSERVE_OK && !m->is_near_enough) {
+        int32_t found = high;
+
+        low = high;
+        st = search(m, low, &found, error);
+        high = found - low < step ? (low + step < max ? low + step : max) : found;
+        low = high == found ? found - 1 : low; /* fails for the worst probes, or for all */
+        step *= 2;
         if (st == GPUSERVE_OK)
-            st = keep(m, n, error);
-        if (st == GPUSERVE_OK)
-            st = measure_all(m, error);
+            st = keep_and_measure_all(m, high, error);
     }
-    return st;
+    return st == GPUSERVE_OK && m->is_near_enough ? reduce(m, low, high, error) : st;
 }
 
 /* The best result of all trials. */
@@ -544,8 +543,8 @@ static gpuserve_status try_dtype(struct mixer *m, uint32_t dtype, struct reached
     gpuserve_status st = GPUSERVE_OK;
 
     m->kept_dtype = m->net->int8.kept_dtype = dtype;
-    for (int order = 0; order < N_ORDERS && st == GPUSERVE_OK && !m->is_near_enough; order++) {
-        m->order = (enum product_order)order;
+    for (int order = 0; order < GSV_N_ORDERS && st == GPUSERVE_OK && !m->is_near_enough; order++) {
+        m->order = (enum gsv_product_order)order;
         st = try_order(m, error);
         if (st != GPUSERVE_OK || m->is_near_enough)
             break;
@@ -594,6 +593,7 @@ gpuserve_status gsv_net_mix(struct gsv_net *net, struct gsv_reader *reader,
     free(m.want);
     free(m.got);
     free(m.cosines);
+    free(m.repeated);
     free(m.worst.memory);
     free(m.other);
     return st;

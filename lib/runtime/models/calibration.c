@@ -254,6 +254,27 @@ static const struct probe more_probes[] = {
     /* clang-format on */
 };
 
+/* Words that are repeated, for the comparison of int8 only: the loss of one word differs from that
+ * of another, and from one count to the next. The words are taken twice, and the counts as often
+ * as needed. */
+static const char *const repeated_words[] = {
+    /* clang-format off */
+    "b ", "e ", "s ", "I ", "7 ", "1 ", "% ", ") ", ": ", "; ", "[ ", "/ ", "= ", "* ", "+ ",
+    "\" ", "\xC3\xA9 ", "\xC3\xBC ", "\xC3\xB1 ", "\xCE\xA9 ", "\xD0\xB8 ", "\xD0\x96 ",
+    "\xE4\xB8\xAD ", "\xE6\x97\xA5 ", "\xE3\x81\xAE ", "\xE3\x82\xA2 ", "\xEA\xB0\x80 ",
+    "\xEB\x82\xA0 ", "\xE0\xB8\x82 ", "\xE0\xB8\xA1 ", "\xD7\x90 ", "\xD8\xB9 ", "\xE0\xA4\x95 ",
+    "\xE0\xAE\x95 ", "\xE0\xB0\x85 ", "\xE1\x83\xA5 ", "\xD5\xB0 ", "\xE1\x8A\xA0 ",
+    "\xE2\x98\x85 ", "\xE2\x86\x92 ", "\xE2\x80\x93 ", "\xE2\x80\xA6 ", "\xF0\x9F\x91\x8D ",
+    "and ", "is ", "house ", "Berlin ", "Haus ", "\xD0\xB3\xD0\xBE\xD0\xB4 ",
+    "\xE4\xB8\x8D \xE6\x98\xAF ", "x1 ", "foo bar ",
+    /* clang-format on */
+};
+
+static const uint8_t repetitions[] = { 14, 60, 24, 102, 33, 44, 18, 78, 28, 120, 39 };
+
+#define N_REPEATED_WORDS ((int32_t)(sizeof(repeated_words) / sizeof(repeated_words[0])))
+#define N_REPEATED (2 * N_REPEATED_WORDS)
+#define N_REPETITIONS ((int32_t)(sizeof(repetitions) / sizeof(repetitions[0])))
 #define N_PROBES ((int32_t)(sizeof(common_probes) / sizeof(common_probes[0])))
 #define N_MORE_PROBES ((int32_t)(sizeof(more_probes) / sizeof(more_probes[0])))
 #define LONGEST_PROBE 256 /* tokens */
@@ -402,8 +423,10 @@ static int32_t count_distinct(const struct filling *f)
 }
 
 /* Replace the texts by `n` drawn sequences if they have too few different tokens to say anything
- * about others, for example because the tokenizer knows none of their words. */
-static gpuserve_status replace_unknown(struct filling *f, int32_t n, gpuserve_error *error)
+ * about others, for example because the tokenizer knows none of their words; and by `n_repeated`
+ * that repeat one id. */
+static gpuserve_status replace_unknown(struct filling *f, int32_t n, int32_t n_repeated,
+                                       gpuserve_error *error)
 {
     struct drawn_ids drawn;
     gpuserve_status st;
@@ -419,6 +442,8 @@ static gpuserve_status replace_unknown(struct filling *f, int32_t n, gpuserve_er
     remove_sequences(f);
     for (int32_t i = 0; i < n; i++)
         add_drawn(f, &drawn, drawn_shapes[i % N_SHAPES]);
+    for (int32_t i = 0; i < n_repeated; i++)
+        add_drawn(f, &drawn, (struct drawn_shape){ repetitions[i % N_REPETITIONS], true });
     drawn_ids_reset(&drawn);
     f->to->n_distinct = count_distinct(f);
     return GPUSERVE_OK;
@@ -435,24 +460,37 @@ gpuserve_status gsv_calibration_make(struct gsv_calibration *calibration,
     for (int32_t i = 0; i < N_PROBES && st == GPUSERVE_OK; i++)
         st = add_probe(&f, &common_probes[i], error);
     if (st == GPUSERVE_OK)
-        st = replace_unknown(&f, N_DRAWN, error);
+        st = replace_unknown(&f, N_DRAWN, 0, error);
+    return end(&f, st);
+}
+
+/* The probes, and `n_repeated` of the repeated words. */
+static gpuserve_status make_probes(struct gsv_calibration *calibration, const struct gsv_plan *plan,
+                                   int32_t n_repeated, gpuserve_error *error)
+{
+    struct filling f;
+    gpuserve_status st =
+        begin(&f, calibration, plan, N_PROBES + N_MORE_PROBES + N_DRAWN_PROBES + n_repeated,
+              LONGEST_PROBE, error);
+
+    for (int32_t i = 0; i < N_PROBES && st == GPUSERVE_OK; i++)
+        st = add_probe(&f, &common_probes[i], error);
+    for (int32_t i = 0; i < N_MORE_PROBES && st == GPUSERVE_OK; i++)
+        st = add_probe(&f, &more_probes[i], error);
+    for (int32_t i = 0; i < n_repeated && st == GPUSERVE_OK; i++)
+        st = add_probe(
+            &f,
+            &(struct probe){ repeated_words[i % N_REPEATED_WORDS], repetitions[i % N_REPETITIONS] },
+            error);
+    if (st == GPUSERVE_OK)
+        st = replace_unknown(&f, N_DRAWN_PROBES, n_repeated, error);
     return end(&f, st);
 }
 
 gpuserve_status gsv_calibration_make_probes(struct gsv_calibration *calibration,
                                             const struct gsv_plan *plan, gpuserve_error *error)
 {
-    struct filling f;
-    gpuserve_status st = begin(&f, calibration, plan, N_PROBES + N_MORE_PROBES + N_DRAWN_PROBES,
-                               LONGEST_PROBE, error);
-
-    for (int32_t i = 0; i < N_PROBES && st == GPUSERVE_OK; i++)
-        st = add_probe(&f, &common_probes[i], error);
-    for (int32_t i = 0; i < N_MORE_PROBES && st == GPUSERVE_OK; i++)
-        st = add_probe(&f, &more_probes[i], error);
-    if (st == GPUSERVE_OK)
-        st = replace_unknown(&f, N_DRAWN_PROBES, error);
-    return end(&f, st);
+    return make_probes(calibration, plan, 0, error);
 }
 
 gpuserve_status gsv_calibration_make_int8(struct gsv_calibration *calibration,
@@ -463,7 +501,7 @@ gpuserve_status gsv_calibration_make_int8(struct gsv_calibration *calibration,
 
     memset(probes, 0, sizeof(*probes));
     if (st == GPUSERVE_OK)
-        st = gsv_calibration_make_probes(probes, plan, error);
+        st = make_probes(probes, plan, N_REPEATED, error);
     if (st == GPUSERVE_OK && probes->n_distinct < MIN_VOCABULARY) {
         gsv_fail(
             error, GPUSERVE_E_UNSUPPORTED,
