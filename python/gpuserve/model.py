@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from concurrent.futures import Future
 from contextlib import closing
-from ctypes import byref, c_void_p, cast as cast_to_pointer
 from typing import (
     Any,
     Callable,
@@ -32,19 +30,19 @@ from ._arguments import Path
 from ._calls import (
     Call, Floats, Items, Request, Result, finish, free_all, items_of, patiently, rerank, result_of, run,
 )
+from ._directory import Directory
 from ._entities import Entity, TokenLabels, entities, label_tokens
 from ._label_entities import Labels, label_entities
 from ._handle import Handle, View
-from ._library import call, encode_path, text_of
 from ._long_texts import KINDS, METHODS, LongText, encode_long
 from ._multi import Encoding, max_sim, outputs_of
-from ._options import Lost, Opening, Progress as LoadProgress
+from ._options import Lost, Progress as LoadProgress
 from ._progress import Progress
 from ._sparse import Sparse, compact
 from ._tokens import Tokens, decode, token_text, tokenize
 from ._values import number, text
 from ._zero_shot import zero_shot
-from .context import Context, private_or
+from .context import Context
 from .errors import BusyError, InvalidError, UnsupportedError
 from .quantization import PRECISIONS, calibration_texts, quantize_embeddings, vector_ranges
 
@@ -69,7 +67,7 @@ class _Made(NamedTuple):
         return (value, *more) if more else value
 
 
-class Model(Handle):
+class Model(Directory, Handle):
     """An embedding or classification model on a device.
 
     Thread-safe; the library batches calls of several threads together and releases the GIL while it
@@ -680,51 +678,6 @@ class Model(Handle):
                 await asyncio.sleep(error.retry_after or 0.001)
 
     # ------------------------------------------------------------------------- before it is open
-
-    @staticmethod
-    def footprint(model_name_or_path: Path, *, context: Optional[Context] = None,
-                  **options: Any) -> Dict[str, int]:
-        """The bytes a model needs, by purpose, without loading it; options as for Model."""
-        opening = Opening(options)
-        footprint = _abi.new(_abi.Footprint)
-        with private_or(context) as used:
-            call(used._library.gpuserve_model_footprint, used._open_handle(),
-                 encode_path(model_name_or_path), byref(opening.struct), byref(footprint))
-        return {name: getattr(footprint, name) for name, *_ in footprint._fields_[1:]}
-
-    @staticmethod
-    def inspect(model_name_or_path: Path, *, context: Optional[Context] = None) -> Dict[str, Any]:
-        """Describe a model directory, from its configuration and file headers only."""
-        with private_or(context) as used:
-            facts: Dict[str, Any] = json.loads(text_of(
-                used._library.gpuserve_model_inspect, used._open_handle(),
-                encode_path(model_name_or_path)))
-        return facts
-
-    @staticmethod
-    def profile(model_name_or_path: Path, *, text_tokens: int = 0, n_texts: int = 0, rounds: int = 0,
-                trace: bool = False, context: Optional[Context] = None,
-                **options: Any) -> Dict[str, Any]:
-        """Load a model, run one batch repeatedly, and report where the time goes.
-
-        Args:
-            text_tokens, n_texts: of the batch; default 128, and as many as fit.
-            rounds: default 20; results are medians.
-            trace: add a ``"trace"`` for the viewers of Chrome and Perfetto.
-            options: as for Model.
-        """
-        opening = Opening(options)
-        how = _abi.new(_abi.ProfileOptions, text_tokens=number(text_tokens, "text_tokens"),
-                       n_texts=number(n_texts, "n_texts"), rounds=number(rounds, "rounds"),
-                       trace=int(trace))
-        found: List[bytes] = []
-        write = _abi.TextFn(lambda _user, text, _size: found.append(text))
-        with private_or(context) as used:
-            call(used._library.gpuserve_model_profile, used._open_handle(),
-                 encode_path(model_name_or_path), byref(opening.struct), byref(how),
-                 cast_to_pointer(write, c_void_p), None)
-        profile: Dict[str, Any] = json.loads(found[0])
-        return profile
 
     def get_embedding_dimension(self) -> int:
         """As in sentence-transformers; the same as ``dim``."""

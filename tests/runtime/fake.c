@@ -413,8 +413,7 @@ void gsv_entity_bytes(const struct gsv_spec *spec, const struct gpuserve_backend
 }
 
 gpuserve_status gsv_entity_exec_create(struct gsv_entity_exec **exec, const struct gsv_net *net,
-                                       int32_t n_threads, bool deterministic,
-                                       gpuserve_error *error)
+                                       int32_t n_threads, bool deterministic, gpuserve_error *error)
 {
     (void)net;
     (void)n_threads;
