@@ -228,7 +228,7 @@ def test_word_of_the_table_is_found():
                        ("max_counts", "lib/http/core/x.c"), ("suspend_all", "lib/http/core/x.c")):
         assert check_names.word_of(name, path), name
     for name, path in (("take_line", "lib/text/models/vocab.c"), ("MAX_TEXT_BYTES", "cli/io/input.c"),
-                       ("is_suspended", "lib/runtime/models/handle.h"), ("gsv_keep", "lib/http/protocol/exchange.h")):
+                       ("is_suspended", "lib/runtime/models/handle.h"), ("keep_alive", "lib/http/dialects/ollama.c")):
         assert not check_names.word_of(name, path), name
     with tree(check_names, x_dot_py="MOST_ROUNDS = 2\nAT_LEAST_1 = {}\n"):
         assert len(check_names.python_findings("x.py")) == 1

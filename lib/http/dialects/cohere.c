@@ -175,7 +175,7 @@ static bool read_options(struct gsv_exchange *exchange, gpuserve_job *job, struc
 
 static void embed(struct gsv_exchange *exchange)
 {
-    struct cohere *cohere = gsv_keep(exchange, 1, sizeof(*cohere));
+    struct cohere *cohere = gsv_exchange_alloc(exchange, 1, sizeof(*cohere));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
     struct gsv_cut cut;

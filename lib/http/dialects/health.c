@@ -92,7 +92,7 @@ static void tell_all(struct gsv_exchange *exchange)
 
 static void deep(struct gsv_exchange *exchange)
 {
-    exchange->state = gsv_keep(exchange, 1, sizeof(bool));
+    exchange->state = gsv_exchange_alloc(exchange, 1, sizeof(bool));
     if (exchange->state)
         gsv_call_load(exchange, exchange->server->checks, NULL, GSV_CHECK, tell_all);
 }

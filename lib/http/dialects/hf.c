@@ -75,7 +75,7 @@ static void classify(struct gsv_exchange *exchange)
     static const uint32_t scores[] = { GPUSERVE_SCORE_SIGMOID, GPUSERVE_SCORE_SOFTMAX,
                                        GPUSERVE_SCORE_RAW, GPUSERVE_SCORE_DEFAULT };
     const json_t *parameters = json_object_get(exchange->json, "parameters");
-    size_t *top_k = gsv_keep(exchange, 1, sizeof(*top_k));
+    size_t *top_k = gsv_exchange_alloc(exchange, 1, sizeof(*top_k));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
     uint32_t function = 3;

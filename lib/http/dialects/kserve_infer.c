@@ -157,7 +157,7 @@ static void reply_outputs(struct gsv_exchange *exchange, const struct gsv_buffer
         gsv_reply_json(exchange);
         return;
     }
-    json_size = gsv_keep_format(exchange, "%zu", to->size);
+    json_size = gsv_exchange_format(exchange, "%zu", to->size);
     if (!json_size)
         return;
     gsv_buffer_add(to, tail->bytes, tail->size);
@@ -353,7 +353,7 @@ static bool read_inputs(struct gsv_exchange *exchange, size_t json_size, struct 
 
 void gsv_kserve_infer(struct gsv_exchange *exchange)
 {
-    struct infer *infer = gsv_keep(exchange, 1, sizeof(*infer));
+    struct infer *infer = gsv_exchange_alloc(exchange, 1, sizeof(*infer));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
     size_t json_size;

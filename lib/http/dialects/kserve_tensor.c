@@ -300,8 +300,8 @@ static bool read_ids(struct gsv_exchange *exchange, const struct tensor *ids,
                           "attention_mask is [%zu,%zu], input_ids [%zu,%zu]", mask->rows,
                           mask->columns, ids->rows, ids->columns);
     *inputs = (struct gsv_inputs){ .n = ids->rows };
-    inputs->ids = gsv_keep(exchange, ids->rows * ids->columns, sizeof(*inputs->ids));
-    inputs->offsets = gsv_keep(exchange, ids->rows + 1, sizeof(*inputs->offsets));
+    inputs->ids = gsv_exchange_alloc(exchange, ids->rows * ids->columns, sizeof(*inputs->ids));
+    inputs->offsets = gsv_exchange_alloc(exchange, ids->rows + 1, sizeof(*inputs->offsets));
     if (!inputs->ids || !inputs->offsets)
         return false;
     for (size_t row = 0; row < ids->rows; row++) {

@@ -34,7 +34,7 @@ static bool take_model_of(struct gsv_exchange *exchange, const char *key)
     if (!gsv_member_text(exchange, exchange->json, key, &name))
         return false;
     if (name && strlen(name) > n && strcmp(name + strlen(name) - n, latest) == 0)
-        name = gsv_keep_text(exchange, name, strlen(name) - n);
+        name = gsv_exchange_copy_text(exchange, name, strlen(name) - n);
     return exchange->status == 0 && gsv_request_model(exchange, name);
 }
 

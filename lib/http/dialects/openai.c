@@ -278,7 +278,7 @@ static void start_long(struct gsv_exchange *exchange, struct embeddings *wanted,
 static void embeddings(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
-    struct embeddings *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
+    struct embeddings *wanted = gsv_exchange_alloc(exchange, 1, sizeof(*wanted));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
     struct gsv_cut cut;

@@ -220,7 +220,7 @@ static void rerank_documents(struct gsv_exchange *exchange, struct rerank_rankin
 
 void gsv_tei_rerank(struct gsv_exchange *exchange)
 {
-    struct rerank_ranking *ranking = gsv_keep(exchange, 1, sizeof(*ranking));
+    struct rerank_ranking *ranking = gsv_exchange_alloc(exchange, 1, sizeof(*ranking));
 
     if (!ranking)
         return;

@@ -46,7 +46,7 @@ static void write_output_sets(struct gsv_exchange *exchange)
 static void embed(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
-    struct gsv_output_set *set = gsv_keep(exchange, 1, sizeof(*set));
+    struct gsv_output_set *set = gsv_exchange_alloc(exchange, 1, sizeof(*set));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
@@ -121,8 +121,8 @@ static void put_sparse(struct gsv_exchange *exchange, const float *row, uint32_t
 
 static void write_sparse(struct gsv_exchange *exchange)
 {
-    uint32_t *indices = gsv_keep(exchange, exchange->work.columns, sizeof(*indices));
-    float *values = gsv_keep(exchange, exchange->work.columns, sizeof(*values));
+    uint32_t *indices = gsv_exchange_alloc(exchange, exchange->work.columns, sizeof(*indices));
+    float *values = gsv_exchange_alloc(exchange, exchange->work.columns, sizeof(*values));
     struct gsv_buffer *to = &exchange->reply;
 
     if (!indices || !values)

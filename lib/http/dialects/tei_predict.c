@@ -111,7 +111,7 @@ static bool take_input(struct gsv_exchange *exchange, struct predict *predict, s
 static bool make_part(struct gsv_exchange *exchange, struct tei_predict_part *part, size_t n,
                       bool pairs)
 {
-    part->indices = gsv_keep(exchange, n, sizeof(*part->indices));
+    part->indices = gsv_exchange_alloc(exchange, n, sizeof(*part->indices));
     if (!part->indices || !gsv_inputs_make(exchange, n, pairs, &part->inputs))
         return false;
     part->inputs.n = 0;
@@ -130,7 +130,7 @@ static bool read_inputs(struct gsv_exchange *exchange, const json_t *value, stru
         n_pairs += is_pair(json_array_get(value, i));
     if (!predict->nested)
         n_pairs = is_pair(value);
-    predict->rows = gsv_keep(exchange, predict->n, sizeof(*predict->rows));
+    predict->rows = gsv_exchange_alloc(exchange, predict->n, sizeof(*predict->rows));
     if (!predict->rows || !make_part(exchange, &predict->texts, predict->n - n_pairs, false) ||
         !make_part(exchange, &predict->pairs, n_pairs, true))
         return false;
@@ -144,7 +144,7 @@ static bool read_inputs(struct gsv_exchange *exchange, const json_t *value, stru
 void gsv_tei_predict(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
-    struct predict *predict = gsv_keep(exchange, 1, sizeof(*predict));
+    struct predict *predict = gsv_exchange_alloc(exchange, 1, sizeof(*predict));
     gpuserve_job job = GPUSERVE_JOB_INIT;
 
     exchange->state = predict;

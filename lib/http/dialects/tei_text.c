@@ -164,7 +164,7 @@ static bool put_decoded(struct gsv_exchange *exchange, const int32_t *ids, size_
         gpuserve_detokenize(exchange->served->model, ids, n, skip_special, NULL, 0, &size, &error);
 
     if (st == GPUSERVE_E_TOO_LARGE || st == GPUSERVE_OK) {
-        text = gsv_keep(exchange, size + 1, 1);
+        text = gsv_exchange_alloc(exchange, size + 1, 1);
         if (!text)
             return false;
         st = gpuserve_detokenize(exchange->served->model, ids, n, skip_special, text, size + 1,

@@ -272,8 +272,8 @@ static void on_queries(struct gsv_exchange *exchange)
 
 static void score_max_sims(struct gsv_exchange *exchange, struct score_sides *sides)
 {
-    sides->queries = gsv_keep(exchange, sides->n_first, sizeof(*sides->queries));
-    sides->n_vectors = gsv_keep(exchange, sides->n_first, sizeof(*sides->n_vectors));
+    sides->queries = gsv_exchange_alloc(exchange, sides->n_first, sizeof(*sides->queries));
+    sides->n_vectors = gsv_exchange_alloc(exchange, sides->n_first, sizeof(*sides->n_vectors));
     if (sides->queries && sides->n_vectors)
         start_side(exchange, sides->first, sides->n_first, GPUSERVE_ROLE_QUERY, on_queries);
 }
@@ -281,7 +281,7 @@ static void score_max_sims(struct gsv_exchange *exchange, struct score_sides *si
 static void score(struct gsv_exchange *exchange)
 {
     gpuserve_rerank_method method;
-    struct score_sides *sides = gsv_keep(exchange, 1, sizeof(*sides));
+    struct score_sides *sides = gsv_exchange_alloc(exchange, 1, sizeof(*sides));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     int64_t limit = 0;
 

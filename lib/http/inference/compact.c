@@ -76,7 +76,7 @@ static void on_calibrated(struct gsv_exchange *exchange)
     struct gsv_compact *compact = exchange->compact;
     const struct gsv_call *work = &exchange->work;
     const float margin = GPUSERVE_CALIBRATION_MARGIN_PERCENT / 100.0f;
-    float *ranges = gsv_keep(exchange, 2 * work->columns, sizeof(*ranges));
+    float *ranges = gsv_exchange_alloc(exchange, 2 * work->columns, sizeof(*ranges));
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     if (!ranges)

@@ -107,7 +107,7 @@ static bool put(struct http_entities_reading *r, const gpuserve_entity *entity)
 static bool put_entities(struct http_entities_reading *r, const float *scores)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_entity *found = gsv_keep(r->exchange, r->tokens->n, sizeof(*found));
+    gpuserve_entity *found = gsv_exchange_alloc(r->exchange, r->tokens->n, sizeof(*found));
     size_t n = 0;
     gpuserve_status st;
 
@@ -192,8 +192,8 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
 
     options.max_tokens = (uint32_t)exchange->served->max_tokens;
     options.truncation = truncation;
-    question->tokens = gsv_keep(exchange, inputs->n, sizeof(*question->tokens));
-    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    question->tokens = gsv_exchange_alloc(exchange, inputs->n, sizeof(*question->tokens));
+    inputs->offsets = gsv_exchange_alloc(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     if (!question->tokens || !inputs->offsets)
         return false;
     for (size_t i = 0; i < inputs->n; i++) {
@@ -204,7 +204,7 @@ static bool tokenize(struct gsv_exchange *exchange, struct gsv_inputs *inputs, u
                      options.max_tokens);
         inputs->offsets[i + 1] = inputs->offsets[i] + question->tokens[i].n;
     }
-    inputs->ids = gsv_keep(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));
+    inputs->ids = gsv_exchange_alloc(exchange, inputs->offsets[inputs->n], sizeof(*inputs->ids));
     for (size_t i = 0; i < inputs->n && inputs->ids; i++)
         memcpy(inputs->ids + inputs->offsets[i], question->tokens[i].ids,
                question->tokens[i].n * sizeof(*inputs->ids));
@@ -221,7 +221,7 @@ void gsv_entities(struct gsv_exchange *exchange)
         "simple", "none", "first", "average", "max", NULL
     }; /* gpuserve_aggregation */
     const json_t *parameters = json_object_get(exchange->json, "parameters");
-    struct entities_question *question = gsv_keep(exchange, 1, sizeof(*question));
+    struct entities_question *question = gsv_exchange_alloc(exchange, 1, sizeof(*question));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 

@@ -79,11 +79,12 @@ static float *make_rows(struct gsv_exchange *exchange, const struct gsv_inputs *
     *n_floats = n_rows * *columns;
     *left -= *n_floats;
     if (by_token && !exchange->work.job.token_offsets) {
-        exchange->work.job.token_offsets = gsv_keep(exchange, inputs->n + 1, sizeof(size_t));
+        exchange->work.job.token_offsets =
+            gsv_exchange_alloc(exchange, inputs->n + 1, sizeof(size_t));
         if (!exchange->work.job.token_offsets)
             return NULL;
     }
-    return gsv_keep(exchange, *n_floats, sizeof(float));
+    return gsv_exchange_alloc(exchange, *n_floats, sizeof(float));
 }
 
 /* Sets the row sizes and allocates the outputs. */
@@ -104,7 +105,7 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
             return false;
     }
     work->job.more = work->more;
-    work->items = gsv_keep(exchange, inputs->n, sizeof(*work->items));
+    work->items = gsv_exchange_alloc(exchange, inputs->n, sizeof(*work->items));
     work->job.items = work->items;
     return work->items != NULL;
 }
@@ -384,7 +385,8 @@ bool gsv_call_leave(struct gsv_exchange *exchange)
 
 static void add_number(struct gsv_exchange *exchange, const char *name, uint64_t number)
 {
-    gsv_add_header(exchange, name, gsv_keep_format(exchange, "%llu", (unsigned long long)number));
+    gsv_add_header(exchange, name,
+                   gsv_exchange_format(exchange, "%llu", (unsigned long long)number));
 }
 
 /* Whole milliseconds, as in text-embeddings-inference. */

@@ -2,7 +2,7 @@
  * inputs.c - reads texts and token ids from JSON and tokenizes where a job needs ids.
  *
  * Accepts the five forms of gsv_inputs_read(). Ids are range-checked against the vocabulary. All
- * arrays come from gsv_keep().
+ * arrays come from gsv_exchange_alloc().
  */
 #include "lib/http/inference/inputs.h"
 
@@ -39,11 +39,11 @@ static size_t count_characters(const char *text, size_t size)
 bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs, struct gsv_inputs *inputs)
 {
     *inputs = (struct gsv_inputs){ .n = n };
-    inputs->texts = gsv_keep(exchange, n, sizeof(*inputs->texts));
-    inputs->sizes = gsv_keep(exchange, n, sizeof(*inputs->sizes));
+    inputs->texts = gsv_exchange_alloc(exchange, n, sizeof(*inputs->texts));
+    inputs->sizes = gsv_exchange_alloc(exchange, n, sizeof(*inputs->sizes));
     if (pairs) {
-        inputs->pairs = gsv_keep(exchange, n, sizeof(*inputs->pairs));
-        inputs->pair_sizes = gsv_keep(exchange, n, sizeof(*inputs->pair_sizes));
+        inputs->pairs = gsv_exchange_alloc(exchange, n, sizeof(*inputs->pairs));
+        inputs->pair_sizes = gsv_exchange_alloc(exchange, n, sizeof(*inputs->pair_sizes));
     }
     return inputs->texts && inputs->sizes && (!pairs || (inputs->pairs && inputs->pair_sizes));
 }
@@ -134,8 +134,8 @@ static bool read_id_lists(struct gsv_exchange *exchange, const json_t *list, con
 
     *inputs = (struct gsv_inputs){ .n = n };
     json_array_foreach(list, i, value) total += json_array_size(value);
-    inputs->ids = gsv_keep(exchange, total, sizeof(*inputs->ids));
-    inputs->offsets = gsv_keep(exchange, n + 1, sizeof(*inputs->offsets));
+    inputs->ids = gsv_exchange_alloc(exchange, total, sizeof(*inputs->ids));
+    inputs->offsets = gsv_exchange_alloc(exchange, n + 1, sizeof(*inputs->offsets));
     if (!inputs->ids || !inputs->offsets)
         return false;
     json_array_foreach(list, i, value)
@@ -156,8 +156,8 @@ static bool read_one_id_list(struct gsv_exchange *exchange, const json_t *list, 
                              struct gsv_inputs *inputs)
 {
     *inputs = (struct gsv_inputs){ .n = 1 };
-    inputs->ids = gsv_keep(exchange, json_array_size(list), sizeof(*inputs->ids));
-    inputs->offsets = gsv_keep(exchange, 2, sizeof(*inputs->offsets));
+    inputs->ids = gsv_exchange_alloc(exchange, json_array_size(list), sizeof(*inputs->ids));
+    inputs->offsets = gsv_exchange_alloc(exchange, 2, sizeof(*inputs->offsets));
     if (!inputs->ids || !inputs->offsets || !read_ids(exchange, list, 0, name, inputs->ids))
         return false;
     inputs->offsets[1] = json_array_size(list);
@@ -203,13 +203,13 @@ bool gsv_inputs_tokenize(struct gsv_exchange *exchange, struct gsv_inputs *input
         limit = exchange->served->max_tokens;
     if (!inputs->texts)
         return true;
-    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    inputs->offsets = gsv_exchange_alloc(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (size_t i = 0; i < inputs->n && inputs->offsets && good; i++) {
         good = tokenize(exchange, inputs, i, limit, truncation, &ids);
         inputs->offsets[i + 1] = ids.size / sizeof(int32_t);
     }
     if (good && inputs->offsets)
-        inputs->ids = (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
+        inputs->ids = (int32_t *)(void *)gsv_exchange_copy_text(exchange, ids.bytes, ids.size);
     gsv_buffer_reset(&ids);
     inputs->texts = NULL;
     inputs->sizes = NULL;
@@ -231,7 +231,7 @@ bool gsv_inputs_prompt(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
     const size_t size = json_string_length(prompt);
 
     for (size_t i = 0; prompt && inputs->texts && i < inputs->n; i++) {
-        char *text = gsv_keep(exchange, size + inputs->sizes[i] + 1, 1);
+        char *text = gsv_exchange_alloc(exchange, size + inputs->sizes[i] + 1, 1);
 
         if (!text)
             return false;
@@ -254,7 +254,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
     size_t i;
 
     *inputs = (struct gsv_inputs){ .n = json_array_size(list), .has_prompt = true };
-    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    inputs->offsets = gsv_exchange_alloc(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (i = 0; i < inputs->n && inputs->offsets && good; i++) {
         struct gsv_inputs one;
 
@@ -279,7 +279,7 @@ static bool read_mixed(struct gsv_exchange *exchange, const json_t *list, const 
     if (good && ids.failed)
         good = gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for token ids");
     if (good && inputs->offsets)
-        inputs->ids = (int32_t *)(void *)gsv_keep_text(exchange, ids.bytes, ids.size);
+        inputs->ids = (int32_t *)(void *)gsv_exchange_copy_text(exchange, ids.bytes, ids.size);
     gsv_buffer_reset(&ids);
     return inputs->ids != NULL;
 }

@@ -80,12 +80,12 @@ static bool read_labels(struct gsv_exchange *exchange, const json_t *parameters,
                           "`labels` has %zu lists, but there are %zu texts", n, n_texts);
     for (i = 0; by_text && i < n_texts; i++)
         n += json_array_size(json_array_get(labels, i));
-    question->labels = gsv_keep(exchange, n + 1, sizeof(*question->labels));
+    question->labels = gsv_exchange_alloc(exchange, n + 1, sizeof(*question->labels));
     if (!question->labels)
         return false;
     if (!by_text)
         return add_labels(exchange, labels, question);
-    question->label_offsets = gsv_keep(exchange, n_texts + 1, sizeof(size_t));
+    question->label_offsets = gsv_exchange_alloc(exchange, n_texts + 1, sizeof(size_t));
     if (!question->label_offsets)
         return false;
     json_array_foreach(labels, i, list)
@@ -195,7 +195,7 @@ void gsv_label_entities(struct gsv_exchange *exchange)
                                          "multi_label", "truncate",  "truncation_direction",
                                          NULL };
     const json_t *parameters = json_object_get(exchange->json, "parameters");
-    struct label_question *question = gsv_keep(exchange, 1, sizeof(*question));
+    struct label_question *question = gsv_exchange_alloc(exchange, 1, sizeof(*question));
     gpuserve_entity_request request = GPUSERVE_ENTITY_REQUEST_INIT;
     bool nested = false, multi_label = false;
     gpuserve_job job = GPUSERVE_JOB_INIT;

@@ -110,7 +110,7 @@ static const json_t *spans_of(const json_t *spans, size_t text, size_t n)
 
 static bool read_spans(struct gsv_exchange *exchange, struct gsv_long *wanted, size_t n_texts)
 {
-    size_t *offsets = gsv_keep(exchange, n_texts + 1, sizeof(*offsets));
+    size_t *offsets = gsv_exchange_alloc(exchange, n_texts + 1, sizeof(*offsets));
     gpuserve_span *spans;
 
     if (!offsets)
@@ -124,7 +124,7 @@ static bool read_spans(struct gsv_exchange *exchange, struct gsv_long *wanted, s
                               n_texts);
         offsets[i + 1] = offsets[i] + json_array_size(list);
     }
-    spans = gsv_keep(exchange, offsets[n_texts] + 1, sizeof(*spans));
+    spans = gsv_exchange_alloc(exchange, offsets[n_texts] + 1, sizeof(*spans));
     if (!spans)
         return false;
     for (size_t i = 0; i < n_texts; i++) {
@@ -157,8 +157,8 @@ static bool needs_blank(const struct gsv_inputs *inputs, size_t i)
 static bool join(struct gsv_exchange *exchange, struct gsv_long *wanted, struct gsv_inputs *inputs)
 {
     const size_t n = inputs->n;
-    gpuserve_span *spans = gsv_keep(exchange, n, sizeof(*spans));
-    size_t *offsets = gsv_keep(exchange, 2, sizeof(*offsets));
+    gpuserve_span *spans = gsv_exchange_alloc(exchange, n, sizeof(*spans));
+    size_t *offsets = gsv_exchange_alloc(exchange, 2, sizeof(*offsets));
     struct gsv_inputs one;
     size_t size = 0;
     char *text;
@@ -169,7 +169,7 @@ static bool join(struct gsv_exchange *exchange, struct gsv_long *wanted, struct 
         return gsv_refuse(exchange, GSV_P_TOO_LARGE, "input",
                           "`input` has %zu bytes together, the limit of `late_chunking` is %d",
                           size, GPUSERVE_LONG_TEXT_BYTES);
-    text = gsv_keep(exchange, size + 1, 1);
+    text = gsv_exchange_alloc(exchange, size + 1, 1);
     if (!spans || !offsets || !text || !gsv_inputs_make(exchange, 1, false, &one))
         return false;
     size = 0;

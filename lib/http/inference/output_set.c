@@ -134,8 +134,8 @@ bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *s
     job->more = set->more;
     if (!wanted[1])
         return true;
-    set->indices = gsv_keep(exchange, sparse_dim, sizeof(*set->indices));
-    set->values = gsv_keep(exchange, sparse_dim, sizeof(*set->values));
+    set->indices = gsv_exchange_alloc(exchange, sparse_dim, sizeof(*set->indices));
+    set->values = gsv_exchange_alloc(exchange, sparse_dim, sizeof(*set->values));
     return set->indices && set->values;
 }
 
@@ -208,7 +208,7 @@ bool gsv_output_set_count(struct gsv_exchange *exchange, const struct gsv_output
 
     if (!set->is_given || !by_token(job) || !inputs->texts)
         return true;
-    inputs->offsets = gsv_keep(exchange, inputs->n + 1, sizeof(*inputs->offsets));
+    inputs->offsets = gsv_exchange_alloc(exchange, inputs->n + 1, sizeof(*inputs->offsets));
     for (size_t i = 0; inputs->offsets && i < inputs->n; i++) {
         size_t n = 0;
 

@@ -252,7 +252,7 @@ bool gsv_rerank_start(struct gsv_exchange *exchange, struct gsv_rerank *rerank, 
     exchange->rerank = rerank;
     rerank->finish = done;
     rerank->method = method;
-    rerank->ranked = gsv_keep(exchange, rerank->documents.n, sizeof(*rerank->ranked));
+    rerank->ranked = gsv_exchange_alloc(exchange, rerank->documents.n, sizeof(*rerank->ranked));
     if (!rerank->ranked)
         return false;
     return method == GPUSERVE_RERANK_CROSS_ENCODER ? start_pairs(exchange, rerank)

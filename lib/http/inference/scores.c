@@ -26,7 +26,7 @@ void gsv_rank(struct gsv_ranked *ranked, size_t n)
 
 struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *row, size_t n)
 {
-    struct gsv_ranked *ranked = gsv_keep(exchange, n, sizeof(*ranked));
+    struct gsv_ranked *ranked = gsv_exchange_alloc(exchange, n, sizeof(*ranked));
 
     for (size_t i = 0; i < n && ranked; i++)
         ranked[i] = (struct gsv_ranked){ i, row[i] };

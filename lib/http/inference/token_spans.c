@@ -21,8 +21,8 @@ bool gsv_tokens_of_text(struct gsv_exchange *exchange, const char *text, size_t 
     for (int i = 0;; i++) {
         const size_t capacity = tokens->n;
 
-        tokens->ids = gsv_keep(exchange, capacity, sizeof(*tokens->ids));
-        tokens->spans = gsv_keep(exchange, capacity, sizeof(*tokens->spans));
+        tokens->ids = gsv_exchange_alloc(exchange, capacity, sizeof(*tokens->ids));
+        tokens->spans = gsv_exchange_alloc(exchange, capacity, sizeof(*tokens->spans));
         if (!tokens->ids || !tokens->spans)
             return false;
         st = gpuserve_tokenize(model, text, size, tokens->ids, tokens->spans, capacity, &tokens->n,

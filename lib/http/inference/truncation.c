@@ -93,8 +93,8 @@ static bool check_ids(struct gsv_exchange *exchange, const struct gsv_inputs *in
 /* Copies the arrays, because the caller keeps the full texts. */
 static bool copy_texts(struct gsv_exchange *exchange, struct gsv_inputs *inputs)
 {
-    const char **texts = gsv_keep(exchange, inputs->n, sizeof(*texts));
-    size_t *sizes = gsv_keep(exchange, inputs->n, sizeof(*sizes));
+    const char **texts = gsv_exchange_alloc(exchange, inputs->n, sizeof(*texts));
+    size_t *sizes = gsv_exchange_alloc(exchange, inputs->n, sizeof(*sizes));
 
     if (!texts || !sizes)
         return false;

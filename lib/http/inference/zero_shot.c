@@ -66,7 +66,7 @@ static void score_vectors(struct gsv_exchange *exchange)
 {
     const struct zero_shot *wanted = exchange->state;
     const size_t n = json_array_size(wanted->labels);
-    struct gsv_ranked *ranked = gsv_keep(exchange, n, sizeof(*ranked));
+    struct gsv_ranked *ranked = gsv_exchange_alloc(exchange, n, sizeof(*ranked));
 
     if (!ranked)
         return;
@@ -123,7 +123,7 @@ static bool set_label(struct gsv_exchange *exchange, struct gsv_inputs *inputs, 
         gsv_buffer_reset(&text);
         return gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "out of memory for the labels");
     }
-    kept = gsv_keep_text(exchange, text.bytes, text.size);
+    kept = gsv_exchange_copy_text(exchange, text.bytes, text.size);
     if (kept && inputs->pairs)
         gsv_inputs_set_pair(inputs, i, kept, text.size);
     else if (kept)
@@ -215,7 +215,7 @@ void gsv_zero_shot(struct gsv_exchange *exchange)
                                          "truncation_direction", NULL };
     const json_t *parameters = json_object_get(exchange->json, "parameters");
     const json_t *text = json_object_get(exchange->json, "inputs");
-    struct zero_shot *wanted = gsv_keep(exchange, 1, sizeof(*wanted));
+    struct zero_shot *wanted = gsv_exchange_alloc(exchange, 1, sizeof(*wanted));
     const char *template = "This example is {}.";
     gpuserve_job job = GPUSERVE_JOB_INIT;
 

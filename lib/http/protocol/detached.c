@@ -16,7 +16,7 @@ static struct gsv_exchange *create(struct gpuserve_http *server, const char *pat
     if (!exchange)
         return NULL;
     exchange->method = "POST";
-    exchange->path = gsv_keep_text(exchange, path, strlen(path));
+    exchange->path = gsv_exchange_copy_text(exchange, path, strlen(path));
     return exchange;
 }
 

@@ -1,8 +1,8 @@
 /*
  * exchange.c - memory, reply and errors of an exchange.
  *
- * gsv_keep() allocates blocks in a list, newest first. gsv_exchange_shrink() frees all blocks newer
- * than `kept` when the reply is queued. One thread at a time uses an exchange.
+ * gsv_exchange_alloc() allocates blocks in a list, newest first. gsv_exchange_shrink() frees all
+ * blocks newer than `kept` when the reply is queued. One thread at a time uses an exchange.
  */
 #include "lib/http/protocol/exchange.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A block of gsv_keep; the returned memory follows it. */
+/* A block of gsv_exchange_alloc; the returned memory follows it. */
 struct block {
     struct block *next;
     max_align_t bytes[];
@@ -79,7 +79,7 @@ void gsv_exchange_destroy(struct gsv_exchange *exchange)
     free(exchange);
 }
 
-void *gsv_keep(struct gsv_exchange *exchange, size_t n, size_t size)
+void *gsv_exchange_alloc(struct gsv_exchange *exchange, size_t n, size_t size)
 {
     struct block *block = NULL;
     size_t bytes;
@@ -96,16 +96,16 @@ void *gsv_keep(struct gsv_exchange *exchange, size_t n, size_t size)
     return block->bytes;
 }
 
-char *gsv_keep_text(struct gsv_exchange *exchange, const char *text, size_t size)
+char *gsv_exchange_copy_text(struct gsv_exchange *exchange, const char *text, size_t size)
 {
-    char *copy = gsv_keep(exchange, size + 1, 1);
+    char *copy = gsv_exchange_alloc(exchange, size + 1, 1);
 
     if (copy && size)
         memcpy(copy, text, size);
     return copy;
 }
 
-char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...)
+char *gsv_exchange_format(struct gsv_exchange *exchange, const char *format, ...)
 {
     va_list arguments;
     char text[1024];
@@ -116,8 +116,8 @@ char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...)
     va_end(arguments);
     if (size < 0)
         size = 0;
-    return gsv_keep_text(exchange, text,
-                         (size_t)size < sizeof(text) ? (size_t)size : sizeof(text) - 1);
+    return gsv_exchange_copy_text(exchange, text,
+                                  (size_t)size < sizeof(text) ? (size_t)size : sizeof(text) - 1);
 }
 
 const char *gsv_header(const struct gsv_exchange *exchange, const char *name)
@@ -219,8 +219,8 @@ void gsv_add_retry_after(struct gsv_exchange *exchange, uint32_t after_ms)
 {
     const uint32_t ms = after_ms ? after_ms : 1000;
 
-    gsv_add_header(exchange, "Retry-After", gsv_keep_format(exchange, "%u", (ms + 999) / 1000));
-    gsv_add_header(exchange, "retry-after-ms", gsv_keep_format(exchange, "%u", ms));
+    gsv_add_header(exchange, "Retry-After", gsv_exchange_format(exchange, "%u", (ms + 999) / 1000));
+    gsv_add_header(exchange, "retry-after-ms", gsv_exchange_format(exchange, "%u", ms));
 }
 
 bool gsv_refuse_length(struct gsv_exchange *exchange, const char *message, bool is_ids)

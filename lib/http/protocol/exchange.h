@@ -8,7 +8,7 @@
  * A handler runs after the whole body has arrived, on the event loop thread or a worker thread. It
  * either writes the reply (gsv_reply_*, gsv_refuse) or starts work (gsv_call_start) and returns.
  * The connection is then suspended and no thread waits; `finish` runs when the library is done.
- * Memory from gsv_keep lives as long as the exchange, or until gsv_exchange_shrink().
+ * Memory from gsv_exchange_alloc lives as long as the exchange, or until gsv_exchange_shrink().
  */
 #ifndef GSV_HTTP_EXCHANGE_H
 #define GSV_HTTP_EXCHANGE_H
@@ -72,7 +72,7 @@ struct gsv_exchange {
     struct gsv_client *client;           /* or NULL */
     struct gsv_exchange *before, *after; /* in the server's list, protected by its lock */
     struct gsv_exchange *queued;         /* in the worker threads' queue, or for resumption */
-    void *memory;                        /* blocks of gsv_keep */
+    void *memory;                        /* blocks of gsv_exchange_alloc */
     void *kept;                          /* the newest block that gsv_exchange_shrink() keeps */
 
     /* The request. */
@@ -136,9 +136,10 @@ void gsv_exchange_shrink(struct gsv_exchange *exchange);
 
 /* Zeroed memory. Blocks allocated before the handler live as long as the exchange, later ones until
  * the reply is queued. NULL after gsv_refuse. */
-void *gsv_keep(struct gsv_exchange *exchange, size_t n, size_t size);
-char *gsv_keep_text(struct gsv_exchange *exchange, const char *text, size_t size);
-char *gsv_keep_format(struct gsv_exchange *exchange, const char *format, ...) GPUSERVE_PRINTF(2, 3);
+void *gsv_exchange_alloc(struct gsv_exchange *exchange, size_t n, size_t size);
+char *gsv_exchange_copy_text(struct gsv_exchange *exchange, const char *text, size_t size);
+char *gsv_exchange_format(struct gsv_exchange *exchange, const char *format, ...)
+    GPUSERVE_PRINTF(2, 3);
 
 /* A request header, or NULL. */
 const char *gsv_header(const struct gsv_exchange *exchange, const char *name);

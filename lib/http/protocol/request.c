@@ -40,12 +40,12 @@ static bool read_target(struct gsv_exchange *exchange)
     char *query = strchr(exchange->target, '?');
     const size_t size = query ? (size_t)(query - exchange->target) : strlen(exchange->target);
 
-    exchange->path = gsv_keep_text(exchange, exchange->target, size);
+    exchange->path = gsv_exchange_copy_text(exchange, exchange->target, size);
     exchange->query = query ? query + 1 : NULL;
     if (!exchange->path)
         return false;
     if (exchange->path[0] != '/' || !gsv_uri_decode(exchange->path)) {
-        exchange->path = gsv_keep_text(exchange, "", 0);
+        exchange->path = gsv_exchange_copy_text(exchange, "", 0);
         exchange->dialect = gsv_route_dialect(exchange->target);
         return gsv_refuse(exchange, GSV_P_SYNTAX, NULL, "the path is not valid");
     }
@@ -65,7 +65,7 @@ static void set_id(struct gsv_exchange *exchange)
         exchange->id = given;
     else
         exchange->id =
-            gsv_keep_format(exchange, "%016llx-%llu", (unsigned long long)server->seed, number);
+            gsv_exchange_format(exchange, "%016llx-%llu", (unsigned long long)server->seed, number);
     gsv_add_header(exchange, "x-request-id", exchange->id);
 }
 
@@ -272,7 +272,7 @@ bool gsv_query_text(struct gsv_exchange *exchange, const char *name, const char 
         const size_t size = strcspn(at, "&");
 
         if (size > n && strncmp(at, name, n) == 0 && at[n] == '=') {
-            text = gsv_keep_text(exchange, at + n + 1, size - n - 1);
+            text = gsv_exchange_copy_text(exchange, at + n + 1, size - n - 1);
             if (text && !gsv_uri_decode(text))
                 return gsv_refuse(exchange, GSV_P_INVALID, name, "`%s` is not valid", name);
             *value = text;

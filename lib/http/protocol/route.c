@@ -57,7 +57,9 @@ static bool matches(const char *pattern, const char *path, struct route_span *mo
 
 static const char *copy_span(struct gsv_exchange *exchange, struct route_span span)
 {
-    return span.begin ? gsv_keep_text(exchange, span.begin, (size_t)(span.end - span.begin)) : NULL;
+    return span.begin
+               ? gsv_exchange_copy_text(exchange, span.begin, (size_t)(span.end - span.begin))
+               : NULL;
 }
 
 static enum gsv_dialect dialect_of(const char *path)
@@ -82,7 +84,7 @@ static bool refuse(struct gsv_exchange *exchange, const char *allowed)
     if (!allowed[0])
         return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
                           exchange->path);
-    gsv_add_header(exchange, "Allow", gsv_keep_text(exchange, allowed, strlen(allowed)));
+    gsv_add_header(exchange, "Allow", gsv_exchange_copy_text(exchange, allowed, strlen(allowed)));
     return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: method not allowed, only %s",
                       exchange->method, exchange->path, allowed);
 }

@@ -169,7 +169,7 @@ Test(load_queue, loads_and_unloads_of_a_model_keep_their_order, .init = setup, .
     cr_expect_str_eq(world.order, "LUL");
 }
 
-Test(load_queue, what_nobody_waits_for_does_not_begin, .init = setup, .fini = teardown)
+Test(load_queue, load_without_waiters_is_not_started, .init = setup, .fini = teardown)
 {
     hold(true);
     cr_assert_eq(add(0, &first, GSV_LOAD, NULL), GPUSERVE_OK);
