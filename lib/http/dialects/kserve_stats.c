@@ -183,7 +183,7 @@ void gsv_kserve_metrics(struct gsv_exchange *exchange)
         { "nv_inference_compute_output_duration_us", "0: the output phase is in compute_infer." },
     };
     struct gsv_models *models = exchange->server->models;
-    struct metrics_row *rows = gsv_keep(exchange, models->n, sizeof(*rows));
+    struct metrics_row *rows = gsv_exchange_alloc(exchange, models->n, sizeof(*rows));
     struct gsv_buffer *to = &exchange->reply;
     size_t n = 0;
 
