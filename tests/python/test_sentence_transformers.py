@@ -283,7 +283,7 @@ class Cross(Case):
         self.refused("num_labels", CrossEncoder, os.path.join(MODELS, "bert-pairs"), num_labels=2)
         self.refused("keep_in_fp32", CrossEncoder, os.path.join(MODELS, "bert-pairs"), keep_in_fp32_modules=["a"])
         self.refused("labels", CrossEncoder, os.path.join(MODELS, "st-dense"), kind=UnsupportedError)
-        self.refused("one label", self.three.rank, "w1", ["w2"])
+        self.refused("num_labels=1", self.three.rank, "w1", ["w2"])
         self.refused("not a pair", self.one.predict, [["w1", "w2", "w3"]])
         self.refused("colour", self.one.predict, self.pairs, colour=1)
 

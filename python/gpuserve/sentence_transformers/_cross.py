@@ -180,7 +180,8 @@ class CrossEncoder(BaseModel):
         `return_documents`; the other arguments are those of :meth:`predict`.
         """
         if self.num_labels != 1:
-            raise InvalidError(f"rank needs a model with one label, this one has {self.num_labels}", "use predict")
+            raise InvalidError("CrossEncoder.rank() only works for models with num_labels=1, this one has "
+                               f"{self.num_labels}", "use CrossEncoder.predict() with pairs")
         if is_text(documents):
             raise InvalidError("documents is one str, not a list of them")
         scores = self.predict([(query, one) for one in documents], prompt_name, prompt, batch_size, show_progress_bar,
