@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import unittest
 
-from common import PROGRAM, ROOT, Case, INSTRUMENTED, environment, main, model
+from common import PROGRAM, ROOT, Case, INSTRUMENTED, environment, main
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "examples")
 SENTIMENT = os.path.join(ROOT, "share", "models", "lstm-sentiment")

@@ -194,7 +194,7 @@ class Facts(Case):
         spare = {
             "gpuserve_embed", "gpuserve_classify",        # gpuserve_run does both
             "gpuserve_context_ref", "gpuserve_model_ref",  # Python counts its own references
-            "gpuserve_dot",                               # numpy
+            "gpuserve_dot", "gpuserve_vector_ranges_read",  # numpy
             "gpuserve_status_name",                       # the classes of errors
             "gpuserve_model_rerank_method",               # in info()
             "gpuserve_long_texts_run",                    # Python runs the jobs one by one, for signals
