@@ -52,7 +52,7 @@ def shared(tensors):
     for name, t in tensors.items():
         views[name] = flat[at:at + t.numel()].view(t.shape)
         at += t.numel()
-    views["tied.weight"] = views["embeddings.word_embeddings.weight"]
+    views["lm_head.weight"] = views["embeddings.word_embeddings.weight"]
     return views
 
 

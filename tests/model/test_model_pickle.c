@@ -131,7 +131,7 @@ Test(model_pickle, tied_tensors_have_the_same_bytes)
         cr_assert_eq(gsv_torch_file_open(&file, dir, WEIGHTS, &error), GPUSERVE_OK, "%s",
                      error.message);
         cr_assert(gsv_weight_file_find(file, "embeddings.word_embeddings.weight", &word));
-        cr_assert(gsv_weight_file_find(file, "tied.weight", &tied));
+        cr_assert(gsv_weight_file_find(file, "lm_head.weight", &tied));
         cr_expect_eq(word.offset, tied.offset);
         cr_expect_eq(word.size_bytes, tied.size_bytes);
         cr_expect_not(gsv_weight_file_find(file, "absent", &tied));

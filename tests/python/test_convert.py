@@ -140,14 +140,14 @@ class Float8(Directories):
             finite = np.flatnonzero(np.isfinite(values)).astype(np.uint8)
             folder = self.copy("bert", kind)
             tensors = {name: ("F32", array) for name, array in load_file(self.weights(folder)).items()}
-            write_tensors(self.weights(folder), {**tensors, "codes": (kind, finite)})
+            write_tensors(self.weights(folder), {**tensors, "lm_head.codes": (kind, finite)})
             convert(folder, self.out("out" + kind), "float32")
-            got = load_file(self.weights(self.out("out" + kind)))["codes"]
+            got = load_file(self.weights(self.out("out" + kind)))["lm_head.codes"]
             np.testing.assert_array_equal(got.view(np.uint32), values[finite].view(np.uint32))
             for code in set(range(256)) - set(finite.tolist()):
-                write_tensors(self.weights(folder), {**tensors, "codes": (kind, np.array([1, code], np.uint8))})
+                write_tensors(self.weights(folder), {**tensors, "lm_head.codes": (kind, np.array([1, code], np.uint8))})
                 what = "not a number" if np.isnan(values[code]) else "infinite"
-                with self.assertRaisesRegex(FormatError, f"'codes': element 1 is {what}"):
+                with self.assertRaisesRegex(FormatError, f"'lm_head.codes': element 1 is {what}"):
                     convert(folder, self.out(), "float32")
 
     def test_a_nan_in_a_weight_is_refused(self):
@@ -234,11 +234,11 @@ class Types(Directories):
             kept = values[np.abs(values) <= limit]
             tensors = {name: ("F32", array) for name, array in load_file(os.path.join(
                 MODELS, "bert", "model.safetensors")).items()}
-            write_tensors(self.weights(folder), {**tensors, "values": ("F32", kept)})
+            write_tensors(self.weights(folder), {**tensors, "lm_head.values": ("F32", kept)})
             convert(folder, self.out(dtype), dtype)
             found, metadata = read_tensors(self.weights(self.out(dtype)))
             self.assertEqual(metadata, {"format": "pt"})
-            np.testing.assert_array_equal(found["values"][1].view(np.uint16), reference(kept))
+            np.testing.assert_array_equal(found["lm_head.values"][1].view(np.uint16), reference(kept))
 
     def test_float16_overflow_is_refused_by_name(self):
         folder = self.copy("bert")
@@ -304,29 +304,29 @@ class Types(Directories):
         wide = np.random.default_rng(2).standard_normal((64, 96)).astype(np.float32)
         self.replace_weights(source, lambda name, array: ("F32", array))
         tensors, _ = read_tensors(self.weights(source))
-        write_tensors(self.weights(source), {**tensors, "extra.weight": ("F32", wide)})
+        write_tensors(self.weights(source), {**tensors, "lm_head.extra.weight": ("F32", wide)})
         convert(source, self.out(), "int8")
         good, metadata = read_tensors(self.weights(self.out()))
-        self.assertEqual(good["extra.weight"][0], "I8")
-        kind, scales = good["extra.weight_scale"]
+        self.assertEqual(good["lm_head.extra.weight"][0], "I8")
+        kind, scales = good["lm_head.extra.weight_scale"]
 
         def refused(change, says):
             write_tensors(self.weights(self.out()), {**good, **change}, metadata)
             with self.assertRaisesRegex(GpuserveError, says):
                 Model(self.out(), device="cpu")
 
-        refused({"extra.weight_scale": (kind, scales[:-1])}, "'extra.weight_scale' is F32 of rank 1 with 63 elements, "
+        refused({"lm_head.extra.weight_scale": (kind, scales[:-1])}, "'lm_head.extra.weight_scale' is F32 of rank 1 with 63 elements, "
                                                              r"expected F32 of shape \[64\]")
-        refused({"extra.weight_scale": ("F16", scales.astype("f2"))}, "'extra.weight_scale' is F16")
-        refused({"extra.weight_scale": (kind, scales[:, None])}, "of rank 2")
-        refused({"extra.weight": ("I8", np.zeros(64, "i1"))}, "is I8 of rank 1")
+        refused({"lm_head.extra.weight_scale": ("F16", scales.astype("f2"))}, "'lm_head.extra.weight_scale' is F16")
+        refused({"lm_head.extra.weight_scale": (kind, scales[:, None])}, "of rank 2")
+        refused({"lm_head.extra.weight": ("I8", np.zeros(64, "i1"))}, "is I8 of rank 1")
         less = dict(good)
-        del less["extra.weight_scale"]
+        del less["lm_head.extra.weight_scale"]
         write_tensors(self.weights(self.out()), less, metadata)
-        with self.assertRaisesRegex(FormatError, "'extra.weight_scale' is missing: the scales of 'extra.weight'"):
+        with self.assertRaisesRegex(FormatError, "'lm_head.extra.weight_scale' is missing: the scales of 'lm_head.extra.weight'"):
             Model(self.out(), device="cpu")
         write_tensors(self.weights(self.out()), good, {"format": "pt"})
-        with self.assertRaisesRegex(UnsupportedError, "'extra.weight"):
+        with self.assertRaisesRegex(UnsupportedError, "'lm_head.extra.weight"):
             Model(self.out(), device="cpu")
 
     def test_a_damaged_scale_is_refused_by_the_weight_s_name(self):
@@ -474,7 +474,7 @@ class Pickles(Directories):
         return found
 
     def test_every_layout_converts_bit_by_bit(self):
-        extra = {("embeddings.position_ids", "I64"), ("tied.weight", "F32")}
+        extra = {("embeddings.position_ids", "I64"), ("lm_head.weight", "F32")}
         for fixture in sorted(os.listdir(PICKLES)):
             with self.subTest(fixture):
                 folder, source = self.pickled(fixture)
@@ -510,14 +510,14 @@ class Pickles(Directories):
 
     def test_what_cannot_be_written_is_refused_by_name(self):
         for tensors, error, says in (
-                ([("turned", torch_bytes.tensor((4, 4), (1, 4)))], UnsupportedError, "more.bin: tensor 'turned' is not contiguous"),
-                ([("wide", torch_bytes.tensor((10**6, 10**6), (0, 0)))], UnsupportedError, "'wide' is not contiguous"),
-                ([("__metadata__", torch_bytes.tensor())], UnsupportedError, "'__metadata__' has a name that"),
-                ([("deep", torch_bytes.tensor((1, 1, 1, 1, 16), (16, 16, 16, 16, 1)))], UnsupportedError,
-                 "'deep' has rank 5, the limit is 4"),
-                ([("a.weight_scale", torch_bytes.tensor())], UnsupportedError, "'a.weight_scale': the weights are quantized"),
-                ([("a.weight", torch_bytes.tensor((4, 4), (4, 1), 0, torch_bytes.storage(count=64, kind="CharStorage")))],
-                 UnsupportedError, "'a.weight' is I8, and the file names no quantized format")):
+                ([("lm_head.turned", torch_bytes.tensor((4, 4), (1, 4)))], UnsupportedError, "more.bin: tensor 'lm_head.turned' is not contiguous"),
+                ([("lm_head.wide", torch_bytes.tensor((10**6, 10**6), (0, 0)))], UnsupportedError, "'lm_head.wide' is not contiguous"),
+                ([("__metadata__", torch_bytes.tensor())], UnsupportedError, "'__metadata__' belongs to no part"),
+                ([("lm_head.deep", torch_bytes.tensor((1, 1, 1, 1, 16), (16, 16, 16, 16, 1)))], UnsupportedError,
+                 "'lm_head.deep' has rank 5, the limit is 4"),
+                ([("lm_head.a.weight_scale", torch_bytes.tensor())], UnsupportedError, "'lm_head.a.weight_scale': the weights are quantized"),
+                ([("lm_head.a.weight", torch_bytes.tensor((4, 4), (4, 1), 0, torch_bytes.storage(count=64, kind="CharStorage")))],
+                 UnsupportedError, "'lm_head.a.weight' is I8, and the file names no quantized format")):
             with self.assertRaisesRegex(error, says):
                 convert(self.more(tensors), self.out(), "float32")
             shutil.rmtree(self.path("sharded"))
@@ -528,7 +528,7 @@ class Pickles(Directories):
         size = 1 << 18
         source = torch_bytes.storage(count=size)
         for n, passes in ((14, True), (40, False)):
-            folder = self.more([(f"view{i}", torch_bytes.tensor((size,), (1,), 0, source)) for i in range(n)],
+            folder = self.more([(f"lm_head.view{i}", torch_bytes.tensor((size,), (1,), 0, source)) for i in range(n)],
                                {"0": bytes(4 * size)})
             if passes:
                 convert(folder, self.out(), "float16")
@@ -575,7 +575,7 @@ class Atomic(Directories):
         self.replace_weights(folder, lambda name, array: (
             "F32", np.full_like(array, 1e9) if name == "pooler.dense.bias" else array))
         tensors, _ = read_tensors(self.weights(folder))
-        write_tensors(self.weights(folder), {**tensors, "z": ("F32", np.float32([1e9]))})
+        write_tensors(self.weights(folder), {**tensors, "lm_head.z": ("F32", np.float32([1e9]))})
         with self.assertRaises(FormatError):
             convert(folder, self.out(), "float16")
         self.nothing_remains("model")
