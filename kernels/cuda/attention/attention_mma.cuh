@@ -137,8 +137,8 @@ template <typename T, int head_size, int threads> struct row_loader {
     template <int rows> __device__ __forceinline__ void load(T *tile, int valid)
     {
         static_assert(rows % step == 0, "all threads copy as many rows");
-        /* ptxas would keep the addresses of many copies in registers, and spill others. A host compiler
-         * ignores the pragma. */
+        /* ptxas would keep the addresses of many copies in registers, and spill others. A host
+         * compiler ignores the pragma. */
         [[maybe_unused]] constexpr int unrolled = rows / step > 16 ? 8 : rows / step;
 
 #pragma unroll unrolled
