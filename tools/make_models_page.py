@@ -23,7 +23,7 @@ of 1 token up to the model's limit, alone and in mixed batches, against float64.
 
 - routes and static-embedding, and st-xlm-roberta of xlm-roberta: a few texts with the model's own tokenizer, against sentence-transformers.
 - Difference: the largest of any number in vectors of length 1, in probabilities, and in sparse weights divided by the largest of them.
-- Cosine: the lowest of the family's embeddings. In int8 it is at least 0.997, or the model is refused, also for random weights of 32 columns,
+- Cosine: the lowest of the family's embeddings. In int8 a model is refused below an estimate of 0.997, also for random weights of 32 columns,
   which are harder than trained weights; [accuracy.md](accuracy.md) has the measurement at loading and real models.
 - {no_class}: transformers has no class for them. Their references are the published formulas in `tools/make_family_models/authors.py`;
   `tools/compare_authors.py` compares these with the authors' files at a pinned commit, largest difference {authors:.1e}. Models that no file of the
