@@ -3,7 +3,7 @@
 
 A head without cores, and in each round, in an order that turns: node 0 (pinned to core 0) does a job
 alone, node 1 (pinned to core 1) another, both nodes one of twice the rows. Rates are over the last two
-thirds of the units written, when all actors have started; what starting takes is told apart. The
+thirds of the units written, when all actors have started; the start-up time is reported separately. The
 driver and the head share the two cores with the nodes. A round in which other processes took
 processor time is dropped. GPUSERVE_LIBRARY, GPUSERVE_TEST_MODELS as for the tests.
 """

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of zero-shot classification. */
+/* Options of zero-shot classification. */
 struct candidates {
     char *bytes;
     const char **names; /* [n] */
@@ -264,7 +264,7 @@ static int classify_input(struct classify *classify, gpuserve_model *model, stru
     return result;
 }
 
-/* Those of the model, or the candidates. */
+/* Labels of the model, or the candidate labels of zero-shot classification. */
 static int read_labels(struct classify *classify, const gpuserve_model *model,
                        const struct cli_args *args)
 {

@@ -36,7 +36,7 @@ struct gpuserve_http {
     struct MHD_Daemon *daemon;
     struct gsv_event_loop event_loop;
     struct gsv_tls tls;
-    /* Of higher layers. */
+    /* Owned by higher layers. */
     struct gsv_worker_threads *workers;
     struct gsv_models *models;
     struct gsv_load_queue *loads, *checks;
