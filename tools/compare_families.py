@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Compare the built library with transformers on the small models of every family, through the Python bindings.
 
-    compare_families.py [--out FILE] [--models DIR] [NAME...]
+    compare_families.py [--device DEVICE] [--out FILE] [--models DIR] [--jobs N] [NAME...]
 
 NAME: only models whose name starts so; the others stay as they are in FILE.
 
 GPUSERVE_LIBRARY names the library. Each model is loaded in float32, bfloat16 and int8, with texts of 1 token up to the
 model's limit, alone and in mixed batches. Prints family, model, dtype and the largest difference; --out writes them as
-JSON (tests/data/families.json), which tools/make_models_page.py reads. Needs torch and transformers for the texts of all
+JSON (tests/data/families.json, of the CPU), which tools/make_models_page.py reads. DEVICE is cpu, or cuda:0, whose bits may
+depend on the batch. Needs torch and transformers for the texts of all
 lengths; a model that transformers cannot load is compared with its own reference.safetensors, one of
 tests/data/models/expected.txt with its expected.json.
 
 Differences are of vectors of length 1, of probabilities, and of sparse weights divided by the largest.
 """
 import argparse
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import shutil
 import sys
@@ -35,6 +38,7 @@ torch.set_num_threads(1)  # the models are too small to share among threads
 tf.logging.set_verbosity_error()
 tf.utils.logging.disable_progress_bar()
 DTYPES = ("float32", "bfloat16", "float16", "int8")
+DEVICE = "cpu"
 
 
 def with_words(source, folder):
@@ -191,7 +195,7 @@ def same_labels(got, want):
 def refusal(folder, dtype="float32"):
     """Why the library does not load the model, or None; and its limit in tokens."""
     try:
-        with gpuserve.Model(folder, device="cpu", dtype=dtype) as model:
+        with gpuserve.Model(folder, device=DEVICE, dtype=dtype) as model:
             return None, model.max_seq_length
     except gpuserve.errors.GpuserveError as error:
         return str(error).replace(folder, ".").strip().split("\n")[0], 0
@@ -246,7 +250,7 @@ def compare(folder):
             if why:
                 found[dtype] = {"why": why}
                 continue
-            with gpuserve.Model(copy, device="cpu", dtype=dtype) as model:
+            with gpuserve.Model(copy, device=DEVICE, dtype=dtype) as model:
                 found[dtype] = measure(model, reference, texts, want)
     return found
 
@@ -265,7 +269,7 @@ def compare_expected(folder):
         if why:
             found[dtype] = {"why": why}
             continue
-        with gpuserve.Model(folder, device="cpu", dtype=dtype) as model:
+        with gpuserve.Model(folder, device=DEVICE, dtype=dtype) as model:
             rows = [measure_expected(model, expected["texts"], prompt, np.array(one)) for prompt, one in want.items()]
         found[dtype] = {"difference": max(row["difference"] for row in rows), "cosine": min(row["cosine"] for row in rows),
                         "same_in_batch": all(row["same_in_batch"] for row in rows)}
@@ -294,18 +298,38 @@ def kept(options):
         return json.load(file)["models"]
 
 
+def measure_row(folder, family, compare_one):
+    return {"family": family, **compare_one(folder)}
+
+
+def measured(options, rows):
+    """(name, measurements) of each model, as they end."""
+    if options.jobs < 2:
+        for name, family, compare_one in rows:
+            yield name, measure_row(f"{options.models}/{name}", family, compare_one)
+        return
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+        jobs = {pool.submit(measure_row, f"{options.models}/{name}", family, compare_one): name for name, family, compare_one in rows}
+        for job in concurrent.futures.as_completed(jobs):
+            yield jobs[job], job.result()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out")
     parser.add_argument("--models", default=os.path.join(HERE, "../tests/data/models"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; texts of a model stay in one")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    global DEVICE
+    DEVICE = options.device
     rows = read_list(f"{options.models}/families.txt", compare) + read_list(f"{options.models}/expected.txt", compare_expected)
+    rows = [row for row in rows if not options.names or row[0].startswith(tuple(options.names))]
     results, failed = {}, 0
-    for name, family, compare_one in rows:
-        if options.names and not name.startswith(tuple(options.names)):
-            continue
-        results[name] = one = {"family": family, **compare_one(f"{options.models}/{name}")}
+    for name, one in measured(options, rows):
+        results[name] = one
+        family = one["family"]
         shown = [f"{dtype} {one[dtype]['difference']:.1e}{'' if one[dtype]['same_in_batch'] else ' OTHER BITS IN A BATCH'}"
                  for dtype in DTYPES if "difference" in one.get(dtype, {})]
         failed += one["loads"] is False

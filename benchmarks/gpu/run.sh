@@ -7,18 +7,42 @@
 #                                    BUILD), with tiny sizes and a model of the tests: a test of this script
 #   benchmarks/gpu/run.sh --link     only the build stages, with the compiled kernels of BUILD, and loads the
 #                                    plugin; needs nvcc, no GPU
+#   benchmarks/gpu/run.sh --pack DIR [--dry]
+#                                    writes everything that a run needs into DIR: programs, plugin, libraries
+#                                    and MODEL in float16; needs BUILD and nvcc, no GPU
+#   benchmarks/gpu/run.sh --prebuilt DIR [--dry]
+#                                    a run of such a pack; compiles nothing
+#   --seconds N                      another limit than 490 s for all stages
 #
 # Needs gcc and nvcc; with Meson and the library's own needs the library is measured too, with
 # Python's torch and sentence-transformers others beside it. MODEL names a model's directory.
 # Every stage has its own limit; one that fails is recorded and the others go on.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-dry=false link=false
-[ "${1:-}" = --dry ] && dry=true
-[ "${1:-}" = --link ] && link=true
-build=${BUILD:-$PWD/build} # of the dry run
+dry=false link=false pack='' prebuilt='' total=490
+while [ $# -gt 0 ]; do
+    case $1 in
+    --dry) dry=true ;;
+    --link) link=true ;;
+    --seconds) total=${2:-490}; shift ;;
+    --pack | --prebuilt)
+        [ $# -gt 1 ] || { echo "run.sh: $1 needs a folder" >&2; exit 2; }
+        case $2 in /*) folder=$2 ;; *) folder=$PWD/$2 ;; esac
+        [ "$1" = --pack ] && pack=$folder link=true || prebuilt=$folder
+        shift
+        ;;
+    *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift
+done
+if [ -n "$prebuilt" ] && [ ! -e "$prebuilt/libgpuserve-cuda.so" ]; then
+    echo "run.sh: $prebuilt holds no pack: make one with --pack" >&2
+    exit 2
+fi
+build=${BUILD:-$PWD/build} # of --dry, --link and --pack
 model=${MODEL:-${XDG_CACHE_HOME:-$HOME/.cache}/gpuserve/models/all-MiniLM-L6-v2}
 $dry && model=tests/data/models/st-dense
+[ -n "$prebuilt" ] && model=$prebuilt/model
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 seed=$(date +%s)
@@ -45,9 +69,12 @@ record() {
 stage() {
     name=$1 limit=$2
     shift 2
-    left=$((490 - $(date +%s) + started))
+    left=$((total - $(date +%s) + started))
+    if [ "$left" -lt 5 ]; then
+        echo "{\"stage\": \"$name\", \"skipped\": \"the time is over\"}" | record
+        return 1
+    fi
     [ "$left" -lt "$limit" ] && limit=$left
-    [ "$limit" -lt 5 ] && limit=5
     begin=$(date +%s)
     {
         timeout "$limit" "$@" 2>"$work/err"
@@ -78,7 +105,7 @@ build_base() {
         case $source in lib/base/*) archive=base ;; *) archive=tests ;; esac
         echo "$source $work/$archive.$(basename "$source" .c).o"
     done | xargs -P "$(nproc)" -L1 sh -c \
-        '${CC:-gcc} -O2 -fPIC -ffunction-sections -I. -Iinclude -Itests/plain -c "$0" -o "$1"' || return 1
+        "${CC:-gcc} -O2 -fPIC -ffunction-sections -I. -Iinclude -Itests/plain -c \$0 -o \$1" || return 1
     ar rcs "$work/libbase.a" "$work"/base.*.o
     ar rcs "$work/libtests.a" "$work"/tests.*.o
 }
@@ -135,6 +162,58 @@ build_encoder() {
     ${CC:-gcc} -O2 -Iinclude -o "$work/encoder" benchmarks/gpu/encoder.c benchmarks/gpu/bench.c benchmarks/gpu/checks.c -ldl -lm
 }
 
+# The pack has the names that the build stages give. A library's own needs come along, but for those of every glibc
+# system; the server, which needs more of them, starts through a script.
+needs_of() {
+    ldd "$@" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
+        grep -v -E '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libgpuserve[^/]*|libgsv-cudaemu)\.so'
+}
+
+write_pack() {
+    mkdir -p "$pack/lib" "$pack/server" || return 1
+    cp "$work"/test_* "$work/encoder" "$work/probe" "$work/cudnn_lstm" "$pack/" || return 1
+    if $dry; then
+        cp "$build"/tests/cudaemu/libgpuserve-cuda.so "$build"/tests/cudaemu/libgsv-cudaemu.so "$pack/" || return 1
+        cp -r "$model" "$pack/model" || return 1
+    else
+        cp "$work/libgpuserve-cuda.so" "$pack/" || return 1
+        strip "$pack/libgpuserve-cuda.so"
+        "$build/cli/gpuserve" convert "$model" "$pack/model" --dtype float16 || return 1
+    fi
+    cp -L "$build/lib/libgpuserve.so.0" "$build/lib/http/libgpuserve-http.so.0" "$pack/lib/" || return 1
+    needs_of "$build/lib/libgpuserve.so.0" | xargs -I{} cp -L {} "$pack/lib/" || return 1
+    needs_of "$build/lib/http/libgpuserve-http.so.0" | xargs -I{} cp -L {} "$pack/server/" || return 1
+    cp -L "$build/cli/gpuserve" "$pack/server/" || return 1
+    cat >"$pack/gpuserve" <<'SCRIPT' || return 1
+#!/bin/sh
+here=$(dirname "$0")
+export LD_LIBRARY_PATH="$here/lib:$here/server:${LD_LIBRARY_PATH:-}"
+exec "$here/server/gpuserve" "$@"
+SCRIPT
+    chmod +x "$pack/gpuserve"
+    git rev-parse --short HEAD >"$pack/commit" 2>/dev/null
+    du -sm "$pack" | cut -f1 | { read -r mib; echo "{\"stage\": \"pack\", \"mib\": $mib, \"ok\": $([ "$mib" -le "${PACK_MIB:-72}" ] && echo true || echo false)}"; }
+}
+
+# Each stage finds its files where a build leaves them. cuBLASLt of PyPI is not in the loader's path,
+# where the probe looks for it.
+use_pack() {
+    cp "$prebuilt"/test_* "$prebuilt"/*.so "$prebuilt/encoder" "$prebuilt/probe" "$prebuilt/cudnn_lstm" "$work/" &&
+        ln -s "$prebuilt/lib/libgpuserve.so.0" "$work/library.so"
+}
+
+cublas_folders() {
+    python3 -c 'import glob, os, sys
+print(":".join(sorted({os.path.dirname(p) for top in sys.path for p in glob.glob(top + "/nvidia/*/lib/libcublasLt.so*")})))' 2>/dev/null
+}
+
+# The examples that show what a GPU does, as a user starts them.
+examples() {
+    "$server" doctor
+    "$server" devices
+    "$server" bench --random bert-base --device cuda:0 --workload W1-8,W2,W3 --json
+}
+
 # Of --link: every symbol of the plugin and of the tests is found, without a GPU.
 load() {
     python3 -c 'import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW).gpuserve_backend_entry' "$work/libgpuserve-cuda.so" || return 1
@@ -150,7 +229,7 @@ build_dry() {
         -x none "$emulator/libgsv-cudaemu.so" -Wl,-rpath,"$emulator" || return 1
     # The emulator has only the calls of cuDNN that the backend makes: what is left says so.
     g++ -std=c++17 -w -DGSV_CUDA_EMU -o "$work/cudnn_lstm" -x c++ benchmarks/gpu/cudnn_lstm.cu || return 1
-    ln -s "$build/tests/kernels_cuda/test_kernels_cuda_rows" "$work/test_rows"
+    kernel_test_names=rows build_base && kernel_test_names=rows build_tests
 }
 
 # What lacks the headers of jansson or xxhash, or Meson, measures the library of an installed Python package.
@@ -195,43 +274,65 @@ sanitizer() {
     done
 }
 
-# P8 to P11, through the library and the program that serves. "dry" is the last word of a dry run.
-product() {
-    stage chain 60 python3 benchmarks/gpu/product.py chain "$1" $3
-    stage lstm 60 python3 benchmarks/gpu/lstm.py "$1" $3
-    stage random 30 python3 benchmarks/gpu/random_numbers.py "$1" $3
-    stage cudnn 20 "$work/cudnn_lstm"
-    stage backends 60 python3 benchmarks/gpu/product.py backends "$1" "$model" $3
-    if [ -x "$2" ]; then
-        stage http 60 python3 benchmarks/gpu/product.py http "$1" "$2" "$model" $3
+# What decides right and wrong comes first, then P1 to P11 in the order of their value: the time may end at any stage.
+# On the emulator all sizes are tiny, and what needs a GPU or another package is left out.
+measure() {
+    plugin=$GPUSERVE_PLUGIN_DIR/libgpuserve-cuda.so library=$GPUSERVE_LIBRARY
+    dry_word='' device=cuda checks=checks shapes='' seconds=0.05 texts=64
+    $dry && dry_word=dry device=dry checks=small-checks shapes=small seconds=0 texts=2
+    inner kernel_tests 100
+    stage checks 60 "$work/encoder" "$plugin" $seconds $checks
+    stage probe 20 "$work/probe"
+    stage oracle 60 python3 benchmarks/gpu/compare.py oracle "$library" "$model" $device $texts
+    $dry || stage families 120 python3 tools/compare_families.py --device cuda:0 --jobs 12
+    $dry || stage ceilings 30 python3 benchmarks/gpu/compare.py ceilings
+    # shellcheck disable=SC2086
+    stage encoder 90 "$work/encoder" "$plugin" $seconds $shapes
+    $dry || stage products 30 python3 benchmarks/gpu/compare.py products
+    $dry || stage library 120 python3 benchmarks/gpu/compare.py library "$library" "$model"
+    stage chain 60 python3 benchmarks/gpu/product.py chain "$library" $dry_word
+    stage lstm 60 python3 benchmarks/gpu/lstm.py "$library" $dry_word
+    stage backends 60 python3 benchmarks/gpu/product.py backends "$library" "$model" $dry_word
+    if [ -x "$server" ]; then
+        stage http 60 python3 benchmarks/gpu/product.py http "$library" "$server" "$model" $dry_word
     else
         echo '{"stage": "http", "skipped": "no gpuserve was built"}' | record
     fi
+    $dry || stage attention 30 python3 benchmarks/gpu/compare.py attention
+    $dry || stage own_products 20 env GPUSERVE_CUBLASLT=0 "$work/encoder" "$plugin" 0.05 square
+    stage random 30 python3 benchmarks/gpu/random_numbers.py "$library" $dry_word
+    stage cudnn 20 "$work/cudnn_lstm"
+    $dry || inner examples 60
+    $dry || inner sanitizer 90
 }
 
 # The functions above run under `timeout` as this script again.
 if [ -n "${GPU_RUN_STAGE:-}" ]; then
     rm -rf "$work"
     work=$GPU_RUN_WORK seed=$GPU_RUN_SEED dry=$GPU_RUN_DRY link=$GPU_RUN_LINK build=$GPU_RUN_BUILD
+    pack=$GPU_RUN_PACK prebuilt=$GPU_RUN_PREBUILT server=$GPU_RUN_SERVER model=$GPU_RUN_MODEL
     trap - EXIT
     "$GPU_RUN_STAGE"
     exit $?
 fi
 inner() {
-    stage "$1" "$2" env GPU_RUN_STAGE="$1" GPU_RUN_WORK="$work" GPU_RUN_SEED="$seed" GPU_RUN_DRY="$dry" GPU_RUN_LINK="$link" GPU_RUN_BUILD="$build" sh "benchmarks/gpu/$(basename "$0")"
+    stage "$1" "$2" env GPU_RUN_STAGE="$1" GPU_RUN_WORK="$work" GPU_RUN_SEED="$seed" GPU_RUN_DRY="$dry" GPU_RUN_LINK="$link" GPU_RUN_BUILD="$build" GPU_RUN_PACK="$pack" GPU_RUN_PREBUILT="$prebuilt" GPU_RUN_SERVER="$server" GPU_RUN_MODEL="$model" sh "benchmarks/gpu/$(basename "$0")"
 }
 
+server=''
 inner environment 20
-if $dry; then
-    inner build_dry 60
-    library=$build/lib/libgpuserve.so
+export GPUSERVE_PLUGIN_DIR="$work" GPUSERVE_LIBRARY="$work/library.so"
+server=$work/build/cli/gpuserve
+if [ -n "$prebuilt" ]; then
+    inner use_pack 30
+    server=$prebuilt/gpuserve
+    LD_LIBRARY_PATH=$prebuilt:$prebuilt/lib:$(cublas_folders):${LD_LIBRARY_PATH:-}
+    export LD_LIBRARY_PATH
+elif $dry; then
+    inner build_dry 120
     export GPUSERVE_PLUGIN_DIR="$build/tests/cudaemu"
-    inner kernel_tests 100
-    stage encoder 60 "$work/encoder" "$GPUSERVE_PLUGIN_DIR/libgpuserve-cuda.so" 0 small
-    stage checks 60 "$work/encoder" "$GPUSERVE_PLUGIN_DIR/libgpuserve-cuda.so" 0 small-checks
-    stage probe 20 "$work/probe"
-    stage oracle 60 python3 benchmarks/gpu/compare.py oracle "$library" "$model" dry 2
-    product "$library" "$build/cli/gpuserve" dry
+    ln -s "$build/lib/libgpuserve.so" "$work/library.so"
+    server=$build/cli/gpuserve
 else
     inner build_base 120
     inner build_plugin 200
@@ -239,25 +340,15 @@ else
     inner build_encoder 60
     inner build_probes 120
 fi
-if $link; then
+if [ -n "$pack" ]; then
+    inner write_pack 100
+elif $link; then
     inner load 20
-elif ! $dry; then
-    export GPUSERVE_PLUGIN_DIR=$work
-    inner kernel_tests 60
-    stage encoder 90 "$work/encoder" "$work/libgpuserve-cuda.so" 0.05
-    stage checks 30 "$work/encoder" "$work/libgpuserve-cuda.so" 0.05 checks
-    stage probe 10 "$work/probe"
-    stage own_products 20 env GPUSERVE_CUBLASLT=0 "$work/encoder" "$work/libgpuserve-cuda.so" 0.05 square
-    stage ceilings 30 python3 benchmarks/gpu/compare.py ceilings
-    stage products 30 python3 benchmarks/gpu/compare.py products
-    stage attention 30 python3 benchmarks/gpu/compare.py attention
-    if inner build_library 60; then
-        library=$work/library.so
-        stage oracle 60 python3 benchmarks/gpu/compare.py oracle "$library" "$model" cuda 64
-        product "$library" "$work/build/cli/gpuserve" ""
-        stage library 90 python3 benchmarks/gpu/compare.py library "$library" "$model"
-    fi
-    inner sanitizer 90
+elif $dry; then
+    measure
+elif [ -n "$prebuilt" ] || inner build_library 60; then
+    measure
 fi
 echo "results: $results"
+[ -n "$pack" ] && exit "$(grep -c '"failed"\|"ok": false' "$results")"
 python3 benchmarks/gpu/report.py "$results"
