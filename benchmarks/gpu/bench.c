@@ -151,9 +151,17 @@ void close_bench(struct bench *b)
     free(b->vectors);
 }
 
+static void print_log(void *user, int32_t level, const char *message)
+{
+    (void)user;
+    (void)level;
+    printf("%s\n", message);
+}
+
 void load_plugin(struct bench *b, const char *path)
 {
-    static const struct gpuserve_host host = { sizeof(host), GPUSERVE_BACKEND_ABI, NULL, NULL };
+    static const struct gpuserve_host host = { sizeof(host), GPUSERVE_BACKEND_ABI, print_log,
+                                               NULL };
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     gpuserve_backend_entry_fn entry;
 

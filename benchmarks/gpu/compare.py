@@ -153,7 +153,13 @@ def cosine(a, b):
     return dot / math.sqrt(aa * bb) if aa > 0 and bb > 0 else 0.0
 
 
+def unit(row):
+    length = math.sqrt(sum(x * x for x in row)) or 1.0
+    return [x / length for x in row]
+
+
 def oracle(library, path, device, count):
+    """Of vectors of length 1: not every model normalizes."""
     texts = make_texts(count, 1)
     if device == "cuda":
         from sentence_transformers import SentenceTransformer
@@ -162,11 +168,11 @@ def oracle(library, path, device, count):
         want = [list(map(float, row)) for row in want]
     else:  # the dry run: our own float32 on the CPU
         model = Model(library, path, "cpu", DTYPES["float32"])
-        want = model.embed(texts)
+        want = [unit(row) for row in model.embed(texts)]
         model.close()
     for name, dtype in DTYPES.items():
         model = Model(library, path, "cuda", dtype)
-        got = model.embed(texts)
+        got = [unit(row) for row in model.embed(texts)]
         model.close()
         least = min(cosine(a, b) for a, b in zip(got, want))
         most = max(abs(x - y) for a, b in zip(got, want) for x, y in zip(a, b))

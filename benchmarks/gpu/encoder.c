@@ -1,13 +1,15 @@
 /*
  * encoder.c - times the CUDA backend through its table of operations.
  *
- *     encoder PLUGIN SECONDS [small|square|checks|small-checks]      one JSON line each
+ *     encoder PLUGIN SECONDS [minilm|base|large|small|square|checks|small-checks]
  *
  * Measures single operations, whole encoders and the latency of one short text, at the shapes of
  * real models with random weights. An operation is put into a recorded batch `repeats` times; its
  * time is the difference to the empty batch, so launches and copies cancel out. Each figure is the
  * median of at least 20 batches. `small` reduces all sizes so that the emulator takes seconds;
- * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c.
+ * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c; the name of a shape
+ * measures it alone. Each measurement is a JSON line; other lines are the plugin's log, which tells
+ * the choices among kernels.
  */
 #include "bench.h"
 
@@ -21,6 +23,7 @@ static const struct shape shapes[] = {
     { "base", 12, 768, 12, 3072 },
     { "large", 24, 1024, 16, 4096 },
 };
+enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 static const struct shape small_shape = { "small", 2, 64, 2, 128 };
 static const struct shape square_shape = { "square", 1, 4096, 64, 4096 };
 
@@ -190,6 +193,10 @@ static void measure(struct bench *b, const struct shape *shape, uint32_t dtype, 
         time_encoder(b, tokens / lengths[i], lengths[i]);
     }
     time_operations(b, tokens < 128 ? 1 : tokens / 128, tokens < 128 ? 32 : 128);
+    if (tokens > 128 && dtype == GPUSERVE_DTYPE_FLOAT16) {
+        time_operations(b, 1, 32);
+        time_operations(b, 1, 128);
+    }
     close_bench(b);
 }
 
@@ -198,6 +205,16 @@ static void measure_square(struct bench *b, uint32_t dtype)
     open_bench(b, &square_shape, dtype, 4096);
     time_operation(b, "out", op_out, 32, 128, 2.0 * 4096 * 4096 * 4096, 0);
     close_bench(b);
+}
+
+static const struct shape *find_shape(const char *name)
+{
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        if (strcmp(shapes[i].name, name) == 0)
+            return &shapes[i];
+    }
+    fprintf(stderr, "encoder: no shape is named %s\n", name);
+    exit(2);
 }
 
 int main(int argc, char **argv)
@@ -209,7 +226,9 @@ int main(int argc, char **argv)
     const char *sizes = argc > 3 ? argv[3] : "";
 
     if (argc < 2) {
-        fprintf(stderr, "usage: encoder PLUGIN SECONDS [small|square|checks|small-checks]\n");
+        fprintf(
+            stderr,
+            "usage: encoder PLUGIN SECONDS [minilm|base|large|small|square|checks|small-checks]\n");
         return 2;
     }
     load_plugin(&bench, argv[1]);
@@ -225,8 +244,10 @@ int main(int argc, char **argv)
     } else if (strcmp(sizes, "small") == 0) {
         bench.min_times = 1;
         measure(&bench, &small_shape, GPUSERVE_DTYPE_FLOAT16, 64);
+    } else if (*sizes) {
+        measure(&bench, find_shape(sizes), GPUSERVE_DTYPE_FLOAT16, 16384);
     } else {
-        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (size_t i = 0; i < N_SHAPES; i++)
             measure(&bench, &shapes[i], GPUSERVE_DTYPE_FLOAT16, 16384);
         measure(&bench, &shapes[1], GPUSERVE_DTYPE_BFLOAT16, 16384);
         measure(&bench, &shapes[0], GPUSERVE_DTYPE_FLOAT32, 16384);

@@ -145,8 +145,20 @@ def measure_size(compute, net, dtype, kept):
             ok=apart <= BOUND[dtype], verdict=verdict(rounds.ratios("fused", "torch"), 1.3, at_most=True), **kept)
 
 
+def load_cudnn():
+    """That of torch first, which accepts no other; the library then uses it too."""
+    try:
+        import torch
+
+        torch.backends.cudnn.version()
+    except ImportError:
+        pass  # said by measure_size
+
+
 def main(library):
     load_abi()
+    if not DRY:
+        load_cudnn()
     compute = Compute(library, "0")
     for i, size in enumerate(SIZES):
         net = Network(size)

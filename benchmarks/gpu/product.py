@@ -1,8 +1,8 @@
 """What a user of the library gets from this GPU, as JSON lines: P8, P10 and P11.
 
     product.py chain LIBRARY [dry]                 500 operations on a million numbers: generated
-                                                   kernel, from the disk's cache, interpreted,
-                                                   torch.compile
+                                                   kernel, from the disk's cache, interpreted
+    product.py torch_chain                         the same in torch; its compiler takes a minute
     product.py backends LIBRARY MODEL [dry]        texts/s here over texts/s on this machine's CPU
     product.py http LIBRARY SERVER MODEL [dry]     texts/s of `gpuserve serve` with 64 clients over
                                                    those of the library on the same texts
@@ -92,8 +92,6 @@ def chain(library):
     # Errors of a step shrink or grow in the next by its slope, at most 1.5.
     say("chain_exact", same_bits=results["generated"] == results["interpreted"], max_difference=worst,
         ok=results["generated"] == results["interpreted"] and worst <= 1e-3)
-    if not DRY:
-        chain_of_torch(pairs, n)
 
 
 def say_chain(handles, colds, steps, values, runs):
@@ -112,8 +110,10 @@ def say_chain(handles, colds, steps, values, runs):
         handle.close()
 
 
-def chain_of_torch(pairs, n):
+def chain_of_torch():
     import torch
+
+    pairs, n = 250, 1 << 20
 
     def steps(x):
         for _ in range(pairs):
@@ -247,6 +247,6 @@ def http(library, server, path):
 if __name__ == "__main__":
     stage, rest = sys.argv[1], [word for word in sys.argv[2:] if word != "dry"]
     try:
-        {"chain": chain, "backends": backends, "http": http}[stage](*rest)
+        {"chain": chain, "torch_chain": chain_of_torch, "backends": backends, "http": http}[stage](*rest)
     except ImportError as missing:
         say(stage, skipped=str(missing))

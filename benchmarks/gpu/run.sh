@@ -12,7 +12,7 @@
 #                                    and MODEL in float16; needs BUILD and nvcc, no GPU
 #   benchmarks/gpu/run.sh --prebuilt DIR [--dry]
 #                                    a run of such a pack; compiles nothing
-#   --seconds N                      another limit than 490 s for all stages
+#   --seconds N                      another limit than 490 s for all stages; SKIP: names of stages to leave out
 #
 # Needs gcc and nvcc; with Meson and the library's own needs the library is measured too, with
 # Python's torch and sentence-transformers others beside it. MODEL names a model's directory.
@@ -69,6 +69,7 @@ record() {
 stage() {
     name=$1 limit=$2
     shift 2
+    case " ${SKIP:-} " in *" $name "*) return 1 ;; esac
     left=$((total - $(date +%s) + started))
     if [ "$left" -lt 5 ]; then
         echo "{\"stage\": \"$name\", \"skipped\": \"the time is over\"}" | record
@@ -83,7 +84,7 @@ stage() {
     code=$(cat "$work/code")
     took=$(($(date +%s) - begin))
     if [ "$code" -ne 0 ]; then
-        tail -5 "$work/err"
+        tail -20 "$work/err"
         echo "{\"stage\": \"$name\", \"failed\": $code, \"seconds\": $took}" | record
     else
         echo "{\"stage\": \"$name\", \"seconds\": $took}" | record
@@ -92,7 +93,7 @@ stage() {
 }
 
 environment() {
-    echo "{\"stage\": \"environment\", \"seed\": $seed, \"commit\": \"$(git rev-parse --short HEAD 2>/dev/null || echo unknown)\"," \
+    echo "{\"stage\": \"environment\", \"seed\": $seed, \"commit\": \"$(cat "$prebuilt/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown)\"," \
         "\"gpu\": \"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)\"," \
         "\"nvcc\": \"$(${NVCC:-nvcc} --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/\1/p')\"," \
         "\"gcc\": \"$(gcc -dumpfullversion)\", \"emulator\": $dry}"
@@ -184,6 +185,9 @@ write_pack() {
     needs_of "$build/lib/libgpuserve.so.0" | xargs -I{} cp -L {} "$pack/lib/" || return 1
     needs_of "$build/lib/http/libgpuserve-http.so.0" | xargs -I{} cp -L {} "$pack/server/" || return 1
     cp -L "$build/cli/gpuserve" "$pack/server/" || return 1
+    for name in $lesson_names; do
+        cp -L "$build/examples/$name" "$pack/" || return 1
+    done
     cat >"$pack/gpuserve" <<'SCRIPT' || return 1
 #!/bin/sh
 here=$(dirname "$0")
@@ -207,11 +211,18 @@ cublas_folders() {
 print(":".join(sorted({os.path.dirname(p) for top in sys.path for p in glob.glob(top + "/nvidia/*/lib/libcublasLt.so*")})))' 2>/dev/null
 }
 
-# The examples that show what a GPU does, as a user starts them.
-examples() {
+lesson_names="matmul_ladder two_models_one_device lstm"
+
+# docs/lessons.md on this device, and what a user sees of it.
+lessons() {
+    examples=$build/examples
+    [ -n "$prebuilt" ] && examples=$prebuilt
+    "$server" bench --random bert-base --device cuda:0 --workload W1-8,W1-128,W2 --seconds 1
+    "$server" bench --random bert-base --device cuda:0 --share 6 --seconds 1
+    "$examples/matmul_ladder" cuda:0
+    "$examples/lstm" cuda:0
+    "$examples/two_models_one_device" 1:16 cuda
     "$server" doctor
-    "$server" devices
-    "$server" bench --random bert-base --device cuda:0 --workload W1-8,W2,W3 --json
 }
 
 # Of --link: every symbol of the plugin and of the tests is found, without a GPU.
@@ -302,7 +313,8 @@ measure() {
     $dry || stage own_products 20 env GPUSERVE_CUBLASLT=0 "$work/encoder" "$plugin" 0.05 square
     stage random 30 python3 benchmarks/gpu/random_numbers.py "$library" $dry_word
     stage cudnn 20 "$work/cudnn_lstm"
-    $dry || inner examples 60
+    $dry || inner lessons 60
+    $dry || stage torch_chain 100 python3 benchmarks/gpu/product.py torch_chain
     $dry || inner sanitizer 90
 }
 

@@ -161,8 +161,9 @@ static cudaError_t multiply(struct gpuserve_stream *stream, const struct gpuserv
         return gsv_cuda_int8_multiply(op->weight, gemm, op->reader, &stream->int8, stream->queue);
     if (is_head(stream, op))
         return gsv_cuda_gemv(gemm, stream->queue);
-    if (!stream->deterministic && gsv_lt_wins(op->weight->choice, gemm))
-        return gsv_lt_multiply(op->weight, gemm, stream->workspace, stream->queue);
+    if (gsv_lt_wins(op->weight->choice, gemm, stream->deterministic))
+        return gsv_lt_multiply(op->weight, gemm, stream->deterministic, stream->workspace,
+                               stream->queue);
     return gsv_cuda_multiply(op->weight, gemm, stream->queue);
 }
 

@@ -108,6 +108,9 @@ struct gsv_emu_refusal {
     uint32_t seed; /**< for the random choice if one_in > 1 */
 };
 GSV_EMU_API void gsv_emu_refuse_products(const struct gsv_emu_refusal *refusal);
+/** Makes products with `columns` or more columns sum in the other order of k, like an algorithm
+ * that depends on the size; 0: none, the initial value. */
+GSV_EMU_API void gsv_emu_reverse_products(int64_t columns);
 /** Number of rejections since then, checks and calls. */
 GSV_EMU_API uint64_t gsv_emu_refused_products(void);
 

@@ -143,7 +143,7 @@ static int open_client(struct share *share)
             cli_bench_add_made(&client->bench.texts, client->bench.model, TEXT_TOKENS, &random);
     if (result != CLI_OK)
         return result;
-    return share->n == 1 ? cli_bench_measure(&client->bench) : cli_bench_begin(&client->bench);
+    return cli_bench_begin(&client->bench);
 }
 
 static int compare(const void *a, const void *b)
@@ -230,14 +230,22 @@ static int run_round(struct share *share, json_t *rows)
     return result;
 }
 
-/* The rate that is a quarter of what one model answers to one client. */
-static void set_rate(struct share *share)
+/* The rate that is a quarter of what one model answers to one client, after a first pass. */
+static int set_rate(struct share *share)
 {
     struct cli_bench *bench = &share->clients[0].bench;
+    int result = CLI_OK;
+    double begin = 0;
 
     share->rate = share->args->rate;
-    if (share->rate <= 0)
-        share->rate = DEFAULT_LOAD * cli_bench_rate(bench);
+    for (size_t i = 0; share->args->rate <= 0 && i < 2 * N_TEXTS && result == CLI_OK; i++) {
+        if (i == N_TEXTS)
+            begin = cli_now();
+        result = cli_bench_run_one(bench, i % N_TEXTS, cli_now());
+        if (i == 2 * N_TEXTS - 1)
+            share->rate = DEFAULT_LOAD * N_TEXTS / (cli_now() - begin);
+    }
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------- printing */
@@ -291,7 +299,7 @@ static int run_rounds(struct share *share, json_t *rows)
     for (uint32_t n = 0; n < share->args->share && result == CLI_OK; n++) {
         result = open_client(share);
         if (result == CLI_OK && n == 0)
-            set_rate(share);
+            result = set_rate(share);
         if (result == CLI_OK)
             result = run_round(share, rows);
     }

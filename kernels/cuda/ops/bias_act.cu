@@ -23,18 +23,10 @@ template <typename T, int width> struct alignas(width * sizeof(T)) packed {
     T v[width];
 };
 
+/* `at`: index of the first element; `column`: of its column. */
 template <typename T, int width>
-__global__ void __launch_bounds__(THREADS) bias_act(const struct gsv_gemm gemm)
+__device__ __forceinline__ void apply(const struct gsv_gemm &gemm, size_t at, int column)
 {
-    const size_t a_row = gemm.n / width;
-    const size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
-
-    gsv_grid_wait();
-    gsv_grid_launch_next();
-    if (i >= gemm.m * a_row)
-        return;
-    const int column = static_cast<int>(i % a_row) * width;
-    const size_t at = i / a_row * gemm.out_ld + column;
     packed<T, width> *const to =
         reinterpret_cast<packed<T, width> *>(static_cast<T *>(gemm.out) + at);
     packed<T, width> x = *to;
@@ -47,19 +39,49 @@ __global__ void __launch_bounds__(THREADS) bias_act(const struct gsv_gemm gemm)
     for (int j = 0; j < width; j++) {
         float y = gsv_to_float(x.v[j]) + (gemm.bias ? gemm.bias[column + j] : 0.f);
 
-        y = gsv_activate(y, gemm.activation);
+        y = gemm.activation == GPUSERVE_ACT_GELU ? gsv_gelu_of<T>(y)
+                                                 : gsv_activate(y, gemm.activation);
         x.v[j] = gsv_from_float<T>(gemm.residual ? y + gsv_to_float(residual.v[j]) : y);
     }
     *to = x;
 }
 
+/* `flat`: rows are dense and the product has added the bias, so that no division finds the column:
+ * a division takes longer than the rest. */
+template <typename T, int width, bool flat>
+__global__ void __launch_bounds__(THREADS)
+    bias_act(const struct gsv_gemm gemm, const uint32_t a_row, const uint32_t n_chunks)
+{
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+
+    gsv_grid_wait();
+    gsv_grid_launch_next();
+    if (i >= n_chunks)
+        return;
+    if (flat) {
+        apply<T, width>(gemm, static_cast<size_t>(i) * width, 0);
+    } else {
+        const uint32_t row = i / a_row;
+        const int column = static_cast<int>(i - row * a_row) * width;
+
+        apply<T, width>(gemm, static_cast<size_t>(row) * gemm.out_ld + column, column);
+    }
+}
+
 template <typename T, int width>
 cudaError_t launch_width(const struct gsv_gemm *gemm, cudaStream_t stream)
 {
-    const size_t chunks = static_cast<size_t>(gemm->m) * (gemm->n / width);
+    const uint32_t a_row = static_cast<uint32_t>(gemm->n / width);
+    const size_t chunks = static_cast<size_t>(gemm->m) * a_row;
     const unsigned blocks = static_cast<unsigned>((chunks + THREADS - 1) / THREADS);
 
-    return GSV_LAUNCH_OVERLAP((bias_act<T, width>), blocks, THREADS, 0, stream, *gemm);
+    if (chunks > UINT32_MAX - THREADS)
+        return cudaErrorInvalidValue;
+    if (gemm->out_ld == gemm->n && !gemm->bias)
+        return GSV_LAUNCH_OVERLAP((bias_act<T, width, true>), blocks, THREADS, 0, stream, *gemm,
+                                  a_row, static_cast<uint32_t>(chunks));
+    return GSV_LAUNCH_OVERLAP((bias_act<T, width, false>), blocks, THREADS, 0, stream, *gemm, a_row,
+                              static_cast<uint32_t>(chunks));
 }
 
 template <typename T> cudaError_t launch(const struct gsv_gemm *gemm, cudaStream_t stream)

@@ -35,8 +35,8 @@ __device__ __forceinline__ void gsv_store_pair(const struct gsv_gemm &gemm, int 
         y += both ? gemm.bias[column + 1] : 0.f;
     }
     if (gelu) {
-        x = gsv_gelu(x);
-        y = gsv_gelu(y);
+        x = gsv_gelu_of<T>(x);
+        y = gsv_gelu_of<T>(y);
     }
     if (pairs) {
         if (gemm.residual) {

@@ -6,7 +6,7 @@
  *   sequence's own length only. cls and last read one row. The L2 norm covers the kept columns. A
  *   sequence without tokens gives zeros.
  *
- *       grid = sequences, shared = groups * hidden floats + 8 for the norm
+ *       grid = sequences, shared = groups * hidden floats + 16 for the norm
  *
  *   Needs:  any hidden up to MAX_HIDDEN; 16-byte accesses if it is a multiple of them and rows
  *           are aligned, else single elements.
@@ -21,7 +21,7 @@
 namespace
 {
 
-const int THREADS = 256;
+const int THREADS = 512;     /* the rows of one text are read by many groups */
 const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
 struct pool_args {
@@ -96,9 +96,8 @@ __device__ void pool_rows(const struct pool_args &args, const T *rows, int first
     }
 }
 
-/* The launch bound keeps ptxas from spilling registers to fit more blocks on sm_110. */
 template <typename T, int width>
-__global__ void __launch_bounds__(THREADS, 3) pool_sequences(const struct pool_args args)
+__global__ void __launch_bounds__(THREADS) pool_sequences(const struct pool_args args)
 {
     GSV_SHARED(float, partial); /* [n_groups, hidden], then one float for each warp */
     float *const scratch = partial + args.n_groups * args.hidden;
@@ -144,6 +143,8 @@ cudaError_t launch_width(struct pool_args args, int n_sequences, cudaStream_t st
     /* More than 16 groups cost more time in the final sum than they save. */
     args.n_groups = args.n_groups < 16 ? args.n_groups : 16;
     if (args.n_groups * args.hidden > MAX_HIDDEN)
+        args.n_groups = MAX_HIDDEN / args.hidden;
+    if (args.n_groups == 0)
         return cudaErrorInvalidValue;
     return GSV_LAUNCH_OVERLAP((pool_sequences<T, width>), n_sequences, THREADS,
                               sizeof(float) * (args.n_groups * args.hidden + THREADS / GSV_WARP),

@@ -2,9 +2,9 @@
  * cublaslt.cuh - optional use of cuBLASLt, and autotuning of the products that use it.
  *
  * When the first weights of a size are loaded, the backend's own kernel and the best cuBLASLt
- * candidates are timed once per (n, k) and number format: for two batch sizes, with and without
- * GELU. Below GSV_LT_MIN_ROWS rows, and in deterministic streams, the own kernel is always used,
- * since its bits do not depend on the number of rows.
+ * candidates are timed once per (n, k) and number format: for several numbers of rows, with and
+ * without GELU. A deterministic stream uses one algorithm for all numbers of rows: cuBLASLt's if
+ * the bits of its rows did not depend on their number, else the own kernel, whose bits never do.
  */
 #ifndef GSV_CUDA_CUBLASLT_CUH
 #define GSV_CUDA_CUBLASLT_CUH
@@ -15,7 +15,13 @@
 #include <pthread.h>
 #include <stddef.h>
 
+/* Smaller products use the own kernel. The emulator's times are meaningless: there both are used.
+ */
+#ifdef GSV_CUDA_EMU
 #define GSV_LT_MIN_ROWS 129
+#else
+#define GSV_LT_MIN_ROWS 1
+#endif
 
 struct gsv_lt;
 struct gsv_lt_choice;
@@ -30,13 +36,13 @@ void gsv_lt_close(struct gsv_lt **lt);
 struct gsv_lt_choice *gsv_lt_choose(const struct gpuserve_linear *linear);
 
 /* True if cuBLASLt should compute this product. */
-bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm);
+bool gsv_lt_wins(struct gsv_lt_choice *choice, const struct gsv_gemm *gemm, bool deterministic);
 
 /* Computes the product with cuBLASLt. `workspace` has GSV_LT_WORKSPACE_BYTES. A product that the
  * library refuses runs on the own kernel, with one logged warning; an algorithm refused in the call
- * is not used again. */
+ * is not used again. In a deterministic stream a refusal is cudaErrorNotSupported. */
 cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
-                            void *workspace, cudaStream_t stream);
+                            bool deterministic, void *workspace, cudaStream_t stream);
 
 /*
  * The cuBLASLt functions loaded by cublaslt_loader.cu, for cublaslt.cu and

@@ -89,6 +89,7 @@ typedef enum {
 } cublasLtMatmulAlgoConfigAttributes_t;
 
 #define CUBLASLT_REDUCTION_SCHEME_NONE 0
+#define CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE 2
 
 typedef struct gsv_emu_blas_handle *cublasLtHandle_t;
 typedef struct gsv_emu_blas_product *cublasLtMatmulDesc_t;

@@ -139,13 +139,14 @@ std::vector<float> unpack(const gsv_emu_blas_layout &m, const void *from, bool t
 
 /* out[n][m] = sum over k of a[m][k] b[k][n], with m as the inner loop. */
 std::vector<float> multiply(const std::vector<float> &a_by_k, const std::vector<float> &b_by_n,
-                            size_t m, size_t n, size_t k)
+                            size_t m, size_t n, size_t k, bool reversed)
 {
     std::vector<float> out(m * n);
 
     for (size_t j = 0; j < n; j++) {
         float *column = &out[j * m];
-        for (size_t i = 0; i < k; i++) {
+        for (size_t step = 0; step < k; step++) {
+            const size_t i = reversed ? k - 1 - step : step;
             const float factor = b_by_n[j * k + i];
             const float *row = &a_by_k[i * m];
             for (size_t r = 0; r < m; r++)
@@ -170,6 +171,7 @@ struct matmul {
     const void *a, *b, *c;
     void *d;
     float alpha, beta;
+    bool reversed;
 };
 
 const char *at_batch(const void *p, const gsv_emu_blas_layout &layout, int batch)
@@ -186,9 +188,10 @@ void run_one(const matmul &w, int batch)
     const int bias_type = w.product.bias_type < 0 ? w.d_layout.type : w.product.bias_type;
     void *d = const_cast<char *>(at_batch(w.d, w.d_layout, batch));
     const void *c = w.c ? at_batch(w.c, w.c_layout, batch) : nullptr;
-    const std::vector<float> sums = multiply(
-        unpack(w.a_layout, at_batch(w.a, w.a_layout, batch), !w.product.transpose_a),
-        unpack(w.b_layout, at_batch(w.b, w.b_layout, batch), !w.product.transpose_b), m, n, k);
+    const std::vector<float> sums =
+        multiply(unpack(w.a_layout, at_batch(w.a, w.a_layout, batch), !w.product.transpose_a),
+                 unpack(w.b_layout, at_batch(w.b, w.b_layout, batch), !w.product.transpose_b), m, n,
+                 k, w.reversed);
 
     for (size_t j = 0; j < n; j++)
         for (size_t i = 0; i < m; i++) {
@@ -235,6 +238,7 @@ bool on_device(const void *p, const gsv_emu_blas_layout &m)
 gsv_emu_refusal refusal = {};
 uint64_t n_refused = 0;
 uint32_t refusal_state = 0;
+int64_t reversed_from = 0;
 
 bool is_aligned(const void *p, int alignment)
 {
@@ -267,6 +271,13 @@ void gsv_emu_refuse_products(const gsv_emu_refusal *next)
     refusal = *next;
     refusal_state = next->seed;
     n_refused = 0;
+}
+
+void gsv_emu_reverse_products(int64_t columns)
+{
+    std::lock_guard<std::mutex> lock(gsv_emu.lock);
+
+    reversed_from = columns;
 }
 
 uint64_t gsv_emu_refused_products(void)
@@ -501,7 +512,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (is_refused(*d_layout, b, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    matmul work = { *desc, *a_layout, *b_layout, *c_layout, *d_layout, a, b, c, d, 0, 0 };
+    const bool reversed =
+        reversed_from > 0 && static_cast<int64_t>(d_layout->cols) >= reversed_from;
+    matmul work = { *desc, *a_layout, *b_layout, *c_layout, *d_layout, a, b, c, d, 0, 0, reversed };
     memcpy(&work.alpha, alpha, sizeof(work.alpha));
     memcpy(&work.beta, beta, sizeof(work.beta));
     if (!on_device(a, *a_layout) || !on_device(b, *b_layout) || !on_device(d, *d_layout) ||
