@@ -162,9 +162,11 @@ def oracle(library, path, device, count):
     """Of vectors of length 1: not every model normalizes."""
     texts = make_texts(count, 1)
     if device == "cuda":
+        import torch
         from sentence_transformers import SentenceTransformer
 
-        want = SentenceTransformer(path, device="cuda").encode(texts, convert_to_numpy=True, normalize_embeddings=True)
+        # Else a checkpoint in float16 would be computed in float16.
+        want = SentenceTransformer(path, device="cuda", model_kwargs={"dtype": torch.float32}).encode(texts, convert_to_numpy=True, normalize_embeddings=True)
         want = [list(map(float, row)) for row in want]
     else:  # the dry run: our own float32 on the CPU
         model = Model(library, path, "cpu", DTYPES["float32"])

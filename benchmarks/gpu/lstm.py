@@ -146,11 +146,12 @@ def measure_size(compute, net, dtype, kept):
 
 
 def load_cudnn():
-    """That of torch first, which accepts no other; the library then uses it too."""
+    """That of torch first, which accepts no other; the library then uses it too. Its float32 is no TF32."""
     try:
         import torch
 
         torch.backends.cudnn.version()
+        torch.backends.cudnn.allow_tf32 = False
     except ImportError:
         pass  # said by measure_size
 

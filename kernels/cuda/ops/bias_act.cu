@@ -31,18 +31,18 @@ __device__ __forceinline__ void apply(const struct gsv_gemm &gemm, size_t at, in
         reinterpret_cast<packed<T, width> *>(static_cast<T *>(gemm.out) + at);
     packed<T, width> x = *to;
     packed<T, width> residual = {};
+    float y[width];
 
     if (gemm.residual)
         residual =
             *reinterpret_cast<const packed<T, width> *>(static_cast<const T *>(gemm.residual) + at);
 #pragma unroll
-    for (int j = 0; j < width; j++) {
-        float y = gsv_to_float(x.v[j]) + (gemm.bias ? gemm.bias[column + j] : 0.f);
-
-        y = gemm.activation == GPUSERVE_ACT_GELU ? gsv_gelu_of<T>(y)
-                                                 : gsv_activate(y, gemm.activation);
-        x.v[j] = gsv_from_float<T>(gemm.residual ? y + gsv_to_float(residual.v[j]) : y);
-    }
+    for (int j = 0; j < width; j++)
+        y[j] = gsv_to_float(x.v[j]) + (gemm.bias ? gemm.bias[column + j] : 0.f);
+    gsv_activate_all<T>(y, gemm.activation);
+#pragma unroll
+    for (int j = 0; j < width; j++)
+        x.v[j] = gsv_from_float<T>(gemm.residual ? y[j] + gsv_to_float(residual.v[j]) : y[j]);
     *to = x;
 }
 

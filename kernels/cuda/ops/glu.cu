@@ -34,9 +34,10 @@ __device__ __forceinline__ void gate(float (&y)[width], const struct gpuserve_op
             y[j] = 0.f;
         gsv_add_chunk(in, 0, y);
         gsv_add_chunk(in + op.cols, 0, value);
+        gsv_activate_all<T>(y, op.activation);
 #pragma unroll
         for (int j = 0; j < width; j++)
-            y[j] = gsv_to_float(gsv_from_float<T>(gsv_activate(y[j], op.activation) * value[j]));
+            y[j] = gsv_to_float(gsv_from_float<T>(y[j] * value[j]));
         gsv_store_chunk(out, 0, y);
     } else {
         out[0] = gsv_from_float<T>(gsv_activate(gsv_to_float(in[0]), op.activation) *
@@ -48,13 +49,14 @@ __device__ __forceinline__ void gate(float (&y)[width], const struct gpuserve_op
 template <typename T, int width>
 __global__ void __launch_bounds__(THREADS) glu(const struct gpuserve_op_glu op)
 {
-    const size_t a_row = op.cols / width;
-    const size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
+    /* 32 bits: a division of 64 takes longer than the rest. */
+    const uint32_t a_row = static_cast<uint32_t>(op.cols / width);
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     float y[width];
 
     gsv_grid_wait();
     gsv_grid_launch_next();
-    if (i < op.rows * a_row)
+    if (i < static_cast<uint32_t>(op.rows) * a_row)
         gate<T, width>(y, op, i / a_row, static_cast<int>(i % a_row) * width);
 }
 
@@ -91,6 +93,8 @@ cudaError_t launch_width(const struct gpuserve_op_glu *op, cudaStream_t stream)
     const size_t chunks = static_cast<size_t>(op->rows) * (op->cols / width);
     const unsigned blocks = static_cast<unsigned>((chunks + THREADS - 1) / THREADS);
 
+    if (chunks > UINT32_MAX - THREADS)
+        return cudaErrorInvalidValue;
     return GSV_LAUNCH_OVERLAP((glu<T, width>), blocks, THREADS, 0, stream, *op);
 }
 

@@ -4,6 +4,7 @@
 #ifndef GSV_CUDA_MATH_CUH
 #define GSV_CUDA_MATH_CUH
 
+#include "kernels/cuda/ops/ptx.cuh"
 #include "kernels/cuda/runtime/launch.cuh"
 
 #include <gpuserve/sys/backend.h>
@@ -19,13 +20,13 @@ __device__ __forceinline__ float gsv_gelu(float x)
 __device__ __forceinline__ float gsv_gelu_short(float x)
 {
     const float a = fabsf(x) * 0.70710678118654752f;
-    const float t = __fdividef(1.f, fmaf(0.3275911f, a, 1.f));
+    const float t = gsv_reciprocal(fmaf(0.3275911f, a, 1.f));
     float p = fmaf(1.061405429f, t, -1.453152027f);
 
     p = fmaf(p, t, 1.421413741f);
     p = fmaf(p, t, -0.284496736f);
     p = fmaf(p, t, 0.254829592f);
-    p *= 0.5f * t * __expf(-a * a); /* (1 - erf(a)) / 2 */
+    p *= 0.5f * t * gsv_exp2(-1.4426950408889634f * a * a); /* (1 - erf(a)) / 2 */
     return x > 0.f ? x * (1.f - p) : x * p;
 }
 
@@ -54,6 +55,47 @@ __device__ __forceinline__ float gsv_activate(float x, int activation)
         return 1.f / (1.f + expf(-x));
     default:
         return x;
+    }
+}
+
+template <typename T, int activation, int width>
+__device__ __forceinline__ void gsv_activate_as(float (&x)[width])
+{
+#pragma unroll
+    for (int j = 0; j < width; j++)
+        x[j] =
+            activation == GPUSERVE_ACT_GELU ? gsv_gelu_of<T>(x[j]) : gsv_activate(x[j], activation);
+}
+
+/* All elements. The choice is outside of the loop, so that the elements' instructions interleave.
+ */
+template <typename T, int width>
+__device__ __forceinline__ void gsv_activate_all(float (&x)[width], int activation)
+{
+    switch (activation) {
+    case GPUSERVE_ACT_GELU:
+        gsv_activate_as<T, GPUSERVE_ACT_GELU>(x);
+        break;
+    case GPUSERVE_ACT_GELU_TANH:
+        gsv_activate_as<T, GPUSERVE_ACT_GELU_TANH>(x);
+        break;
+    case GPUSERVE_ACT_RELU:
+        gsv_activate_as<T, GPUSERVE_ACT_RELU>(x);
+        break;
+    case GPUSERVE_ACT_TANH:
+        gsv_activate_as<T, GPUSERVE_ACT_TANH>(x);
+        break;
+    case GPUSERVE_ACT_SILU:
+        gsv_activate_as<T, GPUSERVE_ACT_SILU>(x);
+        break;
+    case GPUSERVE_ACT_QUICK_GELU:
+        gsv_activate_as<T, GPUSERVE_ACT_QUICK_GELU>(x);
+        break;
+    case GPUSERVE_ACT_SIGMOID:
+        gsv_activate_as<T, GPUSERVE_ACT_SIGMOID>(x);
+        break;
+    default:
+        break;
     }
 }
 

@@ -183,6 +183,14 @@ __device__ __forceinline__ float gsv_exp2(float x)
     return y;
 }
 
+/* 1 / x to 1 ulp, for a normal x. */
+__device__ __forceinline__ float gsv_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Waits until the preceding kernels in the stream have finished; see GSV_LAUNCH_OVERLAP. Does
  * nothing in a kernel launched otherwise, and below sm_90. */
 __device__ __forceinline__ void gsv_grid_wait()

@@ -95,6 +95,11 @@ inline float gsv_exp2(float x)
     return exp2f(x);
 }
 
+inline float gsv_reciprocal(float x)
+{
+    return 1.f / x;
+}
+
 inline void gsv_grid_wait()
 {
     gsv_emu_grid_wait();
