@@ -36,8 +36,9 @@ void end()
 
 bool is_kept(const struct gsv_code_key *wanted, const void *bytes, size_t size)
 {
-    void *const found = gsv_code_cache_read(&cache, wanted);
-    const bool same = found && memcmp(found, bytes, size) == 0;
+    size_t found_size = 0;
+    void *const found = gsv_code_cache_read(&cache, wanted, &found_size);
+    const bool same = found && found_size == size && memcmp(found, bytes, size) == 0;
 
     cr_expect(same || !found, "other code");
     free(found);

@@ -341,6 +341,66 @@ Test(kernels_cuda_faults, a_refused_deterministic_product_is_an_error)
     free_product(&p);
 }
 
+/* Opens the device anew and loads weights; returns the launches that this takes. */
+static uint64_t load_anew(int32_t n)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    const size_t size = cuda->linear_bytes(n, 32, GPUSERVE_DTYPE_FLOAT16);
+    struct buffer weight = make_input(GPUSERVE_DTYPE_FLOAT16, (size_t)n * 32, 4, 1.0f);
+    const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
+                                                   .dtype = GPUSERVE_DTYPE_FLOAT16,
+                                                   .n = n,
+                                                   .k = 32,
+                                                   .weight = weight.host };
+    struct gpuserve_device *device = NULL;
+    struct gpuserve_linear *linear = NULL;
+    struct gsv_emu_counters before, after;
+    void *memory = NULL;
+
+    cr_assert_eq(cuda->device_open(&device, 0, NULL), GPUSERVE_OK);
+    cr_assert_eq(cuda->memory_alloc(device, &memory, size, NULL), GPUSERVE_OK);
+    gsv_emu_get_counters(&before);
+    cr_assert_eq(cuda->linear_create(device, &linear, memory, &source, NULL), GPUSERVE_OK);
+    gsv_emu_get_counters(&after);
+    cuda->linear_destroy(&linear);
+    cuda->memory_free(device, memory);
+    cuda->device_close(&device);
+    free_buffer(&weight);
+    return after.launches - before.launches;
+}
+
+/* Writes over the last byte of the folder's only file. */
+static void damage_file(const char *folder)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command),
+             "for f in '%s'/*.code; do printf 'x' | dd of=\"$f\" bs=1 seek=$(($(stat -c %%s "
+             "\"$f\") - 1)) "
+             "conv=notrunc status=none; done",
+             folder);
+    cr_assert_eq(system(command), 0);
+}
+
+Test(kernels_cuda_faults, the_choice_of_an_algorithm_is_kept_on_disk)
+{
+    char folder[] = "/tmp/gpuserve-choices-XXXXXX", command[64];
+
+    cr_assert_not_null(mkdtemp(folder));
+    setenv("GPUSERVE_KERNEL_CACHE", folder, 1);
+    cr_expect_gt(load_anew(64), 0);
+    cr_expect_eq(load_anew(64), 0, "the products are timed again");
+    damage_file(folder);
+    cr_expect_gt(load_anew(64), 0, "a damaged file is used");
+    cr_expect_eq(load_anew(64), 0);
+    cr_expect_gt(load_anew(72), 0, "the choice of another size is used");
+    setenv("GPUSERVE_KERNEL_CACHE", "0", 1);
+    cr_expect_gt(load_anew(64), 0);
+    unsetenv("GPUSERVE_KERNEL_CACHE");
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_expect_eq(system(command), 0);
+}
+
 Test(kernels_cuda_faults, stream_bytes_is_what_a_stream_takes)
 {
     const struct gpuserve_backend *cuda = cuda_backend();

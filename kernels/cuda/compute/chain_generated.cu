@@ -195,7 +195,8 @@ static struct gsv_code_key key_of(const struct gpuserve_device *device,
 static void take_cached(const struct gpuserve_device *device, struct gsv_chain_entry *e)
 {
     const struct gsv_code_key key = key_of(device, e);
-    void *const code = gsv_code_cache_read(&device->chains->cache, &key);
+    size_t size;
+    void *const code = gsv_code_cache_read(&device->chains->cache, &key, &size);
 
     e->sought = true;
     if (!code)

@@ -210,7 +210,7 @@ void keep_bounded(const struct gsv_code_cache *cache)
 }
 
 /* Returns a copy of the code if the header, key and checksum match, else NULL. */
-void *take_code(const char *bytes, size_t size, const char *key)
+void *take_code(const char *bytes, size_t size, const char *key, size_t *code_size)
 {
     const size_t key_size = strlen(key);
     struct kernel_cache_header h;
@@ -227,6 +227,7 @@ void *take_code(const char *bytes, size_t size, const char *key)
     code = malloc(h.code_size);
     if (code)
         memcpy(code, bytes + sizeof(h) + key_size, h.code_size);
+    *code_size = h.code_size;
     return code;
 }
 
@@ -253,13 +254,14 @@ void gsv_code_cache_open(struct gsv_code_cache *cache)
         cache->folder[0] = '\0';
 }
 
-void *gsv_code_cache_read(const struct gsv_code_cache *cache, const struct gsv_code_key *key)
+void *gsv_code_cache_read(const struct gsv_code_cache *cache, const struct gsv_code_key *key,
+                          size_t *code_size)
 {
     char path[PATH_MAX];
     char *const text = *cache->folder ? write_key(key) : NULL;
     size_t size = 0;
     char *const bytes = text && write_code_path(cache, text, path) ? read_file(path, &size) : NULL;
-    void *const code = bytes ? take_code(bytes, size, text) : NULL;
+    void *const code = bytes ? take_code(bytes, size, text, code_size) : NULL;
 
     free(bytes);
     free(text);

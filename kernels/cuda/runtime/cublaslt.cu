@@ -13,15 +13,21 @@
  * refuses, in the check or in the call, runs on the own kernel. A refusal in the call withdraws the
  * algorithm for its whole range. Neither is a device failure.
  *
+ * The choices are kept on disk for each GPU, driver and version, so that later starts need no
+ * timing.
+ *
  * A deterministic stream uses one algorithm for all numbers of rows: the library's first guess
  * whose rows had the same bits in products of different numbers of rows when it was chosen. Its
  * refusal is an error: another kernel would give other bits.
  *
  * Threading: the list of choices is under gsv_lt.lock; the other fields change atomically.
  */
+#include "kernels/cuda/compute/nvrtc.cuh"
 #include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
 
+#include <gpuserve/gpuserve.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -453,8 +459,9 @@ static void log_choice(const struct trial *t, const char *what, bool wins, float
                  static_cast<double>(own) * 1000, static_cast<double>(other) * 1000);
 }
 
-/* The algorithm that is fastest without an activation is compared with one too. */
-static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
+/* The algorithm that is fastest without an activation is compared with one too. False if a trial
+ * failed. */
+static bool choose_one(struct trial *t, struct gsv_lt_algo *choice)
 {
     const float other = best_candidate(t, t->gemm.m <= MAX_SPLIT_ROWS, &choice->algo);
     const float own = time_trial(t, NULL);
@@ -463,13 +470,14 @@ static void choose_one(struct trial *t, struct gsv_lt_algo *choice)
     choice->wins = other < own;
     log_choice(t, "", choice->wins, own, other);
     if (other >= 1e30f)
-        return;
+        return own < 1e30f;
     t->gemm.activation = GPUSERVE_ACT_GELU;
     own_gelu = time_trial(t, NULL);
     other_gelu = time_trial(t, &choice->algo);
     choice->wins_with_gelu = other_gelu < own_gelu;
     log_choice(t, " and GELU", choice->wins_with_gelu, own_gelu, other_gelu);
     t->gemm.activation = GPUSERVE_ACT_NONE;
+    return own < 1e30f && own_gelu < 1e30f;
 }
 
 /* The bits of the first rows; false on failure. */
@@ -505,8 +513,9 @@ static bool has_fixed_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 }
 
 /* The library's first guess whose rows are fixed, untimed, so that the bits are the same after each
- * start. Only of rows that are all aligned, so that each number of them can use it. */
-static void choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
+ * start. False if there is no guess. Only of rows that are all aligned, so that each number of them
+ * can use it. */
+static bool choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     const int aligned = t->linear->element == GSV_ELEMENT_F32 ? 4 : 8;
@@ -514,7 +523,7 @@ static void choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
 
     t->gemm.m = TUNED_ROWS[CLASSES - 1];
     if (t->gemm.n % aligned != 0 || t->gemm.k % aligned != 0)
-        return;
+        return true;
     n = candidates(t, false, found);
     for (int i = 0; i < n && !fixed->wins; i++) {
         fixed->algo = found[i].algo;
@@ -522,26 +531,110 @@ static void choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
     }
     gsv_cuda_log(GPUSERVE_LOG_DEBUG, "deterministic product of %d x %d: %s", t->gemm.n, t->gemm.k,
                  fixed->wins ? "cuBLASLt" : "gpuserve's kernel");
+    return n > 0;
+}
+
+/* ------------------------------------------------------------------------------------ on disk */
+
+/* What a file of the kernel cache keeps of a choice. */
+struct kept_algo {
+    uint32_t wins;
+    uint32_t wins_with_gelu;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct kept_choice {
+    struct kept_algo algos[CLASSES + 1]; /* the last is `fixed` */
+};
+
+#define TEXT_OF(x) #x
+#define VALUE_OF(x) TEXT_OF(x)
+static const char LIBRARY_VERSION[] = VALUE_OF(GPUSERVE_VERSION_MAJOR) "." VALUE_OF(
+    GPUSERVE_VERSION_MINOR) "." VALUE_OF(GPUSERVE_VERSION_PATCH);
+
+/* Everything that the times depend on. */
+static void write_key(const struct gpuserve_linear *linear, char *text, size_t size)
+{
+    const struct gpuserve_device *const device = linear->device;
+    int driver = 0;
+
+    if (cudaDriverGetVersion(&driver) != cudaSuccess)
+        cudaGetLastError();
+    snprintf(text, size,
+             "product %d x %d, math %d, %s, %d processors, driver %d, cuBLASLt %zu, gpuserve %s, "
+             "%zu bytes",
+             linear->n, linear->k, linear->math, device->name, device->n_processors, driver,
+             device->lt->f.version(), LIBRARY_VERSION, sizeof(struct kept_choice));
+}
+
+static struct gsv_lt_algo *algo_of(struct gsv_lt_choice *choice, int i)
+{
+    return i < CLASSES ? &choice->choices[i] : &choice->fixed;
+}
+
+static bool read_choice(const struct gsv_code_cache *cache, const struct gsv_code_key *key,
+                        struct gsv_lt_choice *choice)
+{
+    size_t size = 0;
+    struct kept_choice *const kept =
+        static_cast<struct kept_choice *>(gsv_code_cache_read(cache, key, &size));
+    const bool found = kept && size == sizeof(*kept);
+
+    for (int i = 0; found && i <= CLASSES; i++) {
+        algo_of(choice, i)->wins = kept->algos[i].wins != 0;
+        algo_of(choice, i)->wins_with_gelu = kept->algos[i].wins_with_gelu != 0;
+        algo_of(choice, i)->algo = kept->algos[i].algo;
+    }
+    free(kept);
+    return found;
+}
+
+static void keep_choice(const struct gsv_code_cache *cache, const struct gsv_code_key *key,
+                        struct gsv_lt_choice *choice)
+{
+    struct kept_choice kept = {};
+
+    for (int i = 0; i <= CLASSES; i++) {
+        kept.algos[i].wins = algo_of(choice, i)->wins;
+        kept.algos[i].wins_with_gelu = algo_of(choice, i)->wins_with_gelu;
+        kept.algos[i].algo = algo_of(choice, i)->algo;
+    }
+    gsv_code_cache_write(cache, key, &kept, sizeof(kept));
+}
+
+/* True if every trial ran: what lack of memory decided is not kept. */
+static bool time_choice(const struct gpuserve_linear *linear, struct gsv_lt_choice *choice)
+{
+    struct trial t;
+    const bool started = begin_trial(&t, linear);
+    bool complete = started;
+
+    for (int c = 0; started && c < CLASSES; c++) {
+        t.gemm.m = TUNED_ROWS[c];
+        complete = choose_one(&t, &choice->choices[c]) && complete;
+    }
+    if (started)
+        complete = choose_fixed(&t, &choice->fixed) && complete;
+    end_trial(&t);
+    return complete;
 }
 
 static struct gsv_lt_choice *make_choice(const struct gpuserve_linear *linear)
 {
     struct gsv_lt_choice *choice = static_cast<struct gsv_lt_choice *>(calloc(1, sizeof(*choice)));
-    struct trial t;
+    char text[512];
+    struct gsv_code_cache cache;
+    const struct gsv_code_key key = { text, NULL, 0, linear->device->capability, 0 };
 
     if (!choice)
         return NULL;
     choice->math = linear->math;
     choice->n = linear->n;
     choice->k = linear->k;
-    if (begin_trial(&t, linear)) {
-        for (int c = 0; c < CLASSES; c++) {
-            t.gemm.m = TUNED_ROWS[c];
-            choose_one(&t, &choice->choices[c]);
-        }
-        choose_fixed(&t, &choice->fixed);
-    }
-    end_trial(&t);
+    write_key(linear, text, sizeof(text));
+    gsv_code_cache_open(&cache);
+    if (!read_choice(&cache, &key, choice) && time_choice(linear, choice))
+        keep_choice(&cache, &key, choice);
     return choice;
 }
 

@@ -63,6 +63,7 @@ struct gsv_lt_functions {
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
     decltype(&cublasLtMatmulAlgoCheck) check;
     decltype(&cublasLtMatmul) matmul;
+    decltype(&cublasLtGetVersion) version;
 };
 
 struct gsv_lt {

@@ -28,7 +28,8 @@ static bool load_functions(struct gsv_lt *lt)
               cublasLtMatmulPreferenceSetAttribute,
               cublasLtMatmulAlgoGetHeuristic,
               cublasLtMatmulAlgoCheck,
-              cublasLtMatmul };
+              cublasLtMatmul,
+              cublasLtGetVersion };
     return true;
 }
 
@@ -68,7 +69,8 @@ static bool load_functions(struct gsv_lt *lt)
            load(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set) &&
            load(library, "cublasLtMatmulAlgoGetHeuristic", &f->heuristic) &&
            load(library, "cublasLtMatmulAlgoCheck", &f->check) &&
-           load(library, "cublasLtMatmul", &f->matmul);
+           load(library, "cublasLtMatmul", &f->matmul) &&
+           load(library, "cublasLtGetVersion", &f->version);
 }
 
 static void tell_missing(const struct gsv_lt *lt, char *text, size_t size)
