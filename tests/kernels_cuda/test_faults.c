@@ -342,16 +342,14 @@ Test(kernels_cuda_faults, a_refused_deterministic_product_is_an_error)
 }
 
 /* Opens the device anew and loads weights; returns the launches that this takes. */
-static uint64_t load_anew(int32_t n)
+static uint64_t load_anew(int32_t n, int32_t k, uint32_t dtype)
 {
     const struct gpuserve_backend *cuda = cuda_backend();
-    const size_t size = cuda->linear_bytes(n, 32, GPUSERVE_DTYPE_FLOAT16);
-    struct buffer weight = make_input(GPUSERVE_DTYPE_FLOAT16, (size_t)n * 32, 4, 1.0f);
-    const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
-                                                   .dtype = GPUSERVE_DTYPE_FLOAT16,
-                                                   .n = n,
-                                                   .k = 32,
-                                                   .weight = weight.host };
+    const size_t size = cuda->linear_bytes(n, k, dtype);
+    struct buffer weight = make_input(dtype, (size_t)(n * k), 4, 1.0f);
+    const struct gpuserve_linear_source source = {
+        .struct_size = sizeof(source), .dtype = dtype, .n = n, .k = k, .weight = weight.host
+    };
     struct gpuserve_device *device = NULL;
     struct gpuserve_linear *linear = NULL;
     struct gsv_emu_counters before, after;
@@ -388,14 +386,16 @@ Test(kernels_cuda_faults, the_choice_of_an_algorithm_is_kept_on_disk)
 
     cr_assert_not_null(mkdtemp(folder));
     setenv("GPUSERVE_KERNEL_CACHE", folder, 1);
-    cr_expect_gt(load_anew(64), 0);
-    cr_expect_eq(load_anew(64), 0, "the products are timed again");
+    cr_expect_gt(load_anew(64, 32, GPUSERVE_DTYPE_FLOAT16), 0);
+    cr_expect_eq(load_anew(64, 32, GPUSERVE_DTYPE_FLOAT16), 0, "the products are timed again");
     damage_file(folder);
-    cr_expect_gt(load_anew(64), 0, "a damaged file is used");
-    cr_expect_eq(load_anew(64), 0);
-    cr_expect_gt(load_anew(72), 0, "the choice of another size is used");
+    cr_expect_gt(load_anew(64, 32, GPUSERVE_DTYPE_FLOAT16), 0, "a damaged file is used");
+    cr_expect_eq(load_anew(64, 32, GPUSERVE_DTYPE_FLOAT16), 0);
+    cr_expect_gt(load_anew(72, 32, GPUSERVE_DTYPE_FLOAT16), 0, "that of another n is used");
+    cr_expect_gt(load_anew(64, 40, GPUSERVE_DTYPE_FLOAT16), 0, "that of another k is used");
+    cr_expect_gt(load_anew(64, 32, GPUSERVE_DTYPE_BFLOAT16), 0, "that of another format is used");
     setenv("GPUSERVE_KERNEL_CACHE", "0", 1);
-    cr_expect_gt(load_anew(64), 0);
+    cr_expect_gt(load_anew(64, 32, GPUSERVE_DTYPE_FLOAT16), 0);
     unsetenv("GPUSERVE_KERNEL_CACHE");
     snprintf(command, sizeof(command), "rm -r %s", folder);
     cr_expect_eq(system(command), 0);

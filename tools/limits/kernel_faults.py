@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Plant one fault at a time into the CUDA kernels: some test must fail on the emulator.
+
+    kernel_faults.py [WORD...]      through `./dev limits kernels`
+
+FAULTS has the faults: barriers and waits left out, tails and masks forgotten, operands exchanged, a term of an epilogue
+lost. Each is planted into a copy of the tree below build-limits/ (cache_keys.py makes it), and the tests of its kernel
+run. WORD: only faults that have one in their names. Prints a table; the last line is "N noticed, N unnoticed".
+"""
+import sys
+
+from cache_keys import ROOT, TREE, copy_tree, failing, unclear
+
+GEMM = "kernels/cuda/ops/gemm_mma.cuh"
+EPILOGUE = "kernels/cuda/ops/gemm_epilogue.cuh"
+ATTENTION = "kernels/cuda/attention/attention_mma.cuh"
+NORM = "kernels/cuda/ops/rownorm.cuh"
+POOL = "kernels/cuda/ops/pool.cu"
+LT = "kernels/cuda/runtime/cublaslt.cu"
+TESTS = {GEMM: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults",
+         "kernels/cuda/ops/bias_act.cu": "linear", "kernels/cuda/ops/glu.cu": "gates", "kernels/cuda/ops/math.cuh": "linear",
+         "kernels/cuda/ops/embed.cu": "rows", "kernels/cuda/ops/gemv.cu": "linear"}
+# (name, file, text, its replacement)
+FAULTS = (
+    ("product: no barrier before a tile is read", GEMM,
+     "        __syncthreads(); /* the tile is loaded, and no thread reads the one before it any more */\n", ""),
+    ("product: no wait for the copies", GEMM, "        gsv_cp_async_wait<GSV_MMA_STAGES - 2>();\n", ""),
+    ("product: a copy too many in flight", GEMM, "gsv_cp_async_wait<GSV_MMA_STAGES - 2>", "gsv_cp_async_wait<GSV_MMA_STAGES - 1>"),
+    ("product: no zeros past the end of k", GEMM, "from[i], left > 0);", "from[i], true);"),
+    ("product: the last tile is not copied", GEMM, "if (t >= GSV_MMA_STAGES) {", "if (t > GSV_MMA_STAGES) {"),
+    ("product: two stages of three", GEMM, "at == (GSV_MMA_STAGES - 1) * Shape::stage_bytes", "at == (GSV_MMA_STAGES - 2) * Shape::stage_bytes"),
+    ("product: halves of B exchanged", GEMM, "const uint32_t high[2] = { b[2], b[3] };", "const uint32_t high[2] = { b[3], b[2] };"),
+    ("product: rows 8 to 15 of A are rows 0 to 7", GEMM, "a_tile + lane % 16 * Shape::row_bytes", "a_tile + lane % 8 * Shape::row_bytes"),
+    ("product: tf32 is truncated", GEMM, "ra[i] = gsv_tf32(__uint_as_float(a[i]));", "ra[i] = a[i] & 0xffffe000u;"),
+    ("product: columns of another warp", GEMM, "warp % Shape::warps_across * Shape::warp_columns + j * 8 +", "warp / Shape::warps_across * Shape::warp_columns + j * 8 +"),
+    ("epilogue: the second column has the bias of the first", EPILOGUE, "y += both ? gemm.bias[column + 1] : 0.f;", "y += gemm.bias[column];"),
+    ("epilogue: rows past the matrix are stored", EPILOGUE, "if (row >= gemm.m || column >= gemm.n)", "if (column >= gemm.n)"),
+    ("epilogue: columns past the matrix are stored", EPILOGUE, "if (row >= gemm.m || column >= gemm.n)", "if (row >= gemm.m)"),
+    ("epilogue: the lower half of a tile on the upper", EPILOGUE, "gsv_mma_row<Shape>(i) + half * 8;", "gsv_mma_row<Shape>(i);"),
+    ("epilogue: the residual of the first column alone", EPILOGUE, "            y += gsv_to_float(more.v[1]);\n", ""),
+    ("attention: no barrier before a tile is read", ATTENTION, "gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "gsv_cp_async_wait<1>();\n        if (warp"),
+    ("attention: no wait for the keys", ATTENTION, "        gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "        __syncthreads();\n        if (warp"),
+    ("attention: a stage is overwritten while it is read", ATTENTION, "        __syncthreads(); /* the next iteration overwrites this stage */\n", ""),
+    ("attention: keys overwrite the queries", ATTENTION, "    __syncthreads(); /* Q is in registers: K[1] is free if it held Q */\n", ""),
+    ("attention: the maximum of two lanes of four", ATTENTION,
+     "        maximum = fmaxf(maximum, __shfl_xor_sync(GSV_ALL_LANES, maximum, 2));\n", ""),
+    ("attention: the sum is not rescaled", ATTENTION, "state.sum[half] * rescale + sum;", "state.sum[half] + sum;"),
+    ("attention: every second output is not rescaled", ATTENTION, "            state.out[j][2 * half + 1] *= rescale;\n", ""),
+    ("attention: keys past the text count", ATTENTION, "scores[j][i] = column < n_keys ? x : -INFINITY;", "scores[j][i] = x;"),
+    ("attention: the sum of two lanes of four", ATTENTION, "        sum += __shfl_xor_sync(GSV_ALL_LANES, sum, 2);\n", ""),
+    ("attention: a text without tokens is not zero", ATTENTION, "if (tile.n_keys == 0)", "if (tile.n_keys < 0)"),
+    ("attention: the relative bias is mirrored", ATTENTION, "min(span, key + column - query)", "min(span, query - key - column)"),
+    ("attention: keys before the window count", ATTENTION, "at >= own.begin && at < own.end ? x", "at < own.end ? x"),
+    ("attention: no soft cap", ATTENTION, "if (args.softcap_rate != 0.f)", "if (args.softcap_rate < 0.f)"),
+    ("attention: queries read the keys of another group", ATTENTION, "head / (args.n_heads / args.n_kv_heads)", "head % args.n_kv_heads"),
+    ("attention: values are not transposed", ATTENTION, "gsv_ldmatrix_x4_trans(b, from", "gsv_ldmatrix_x4(b, from"),
+    ("norm: the variance is not of x - mean", NORM, "const float d = x[s * width + j] - mean;", "const float d = x[s * width + j];"),
+    ("norm: slots past a row of 312 count", NORM, "        if (s * GSV_WARP + lane >= n_chunks)\n            continue;\n#pragma unroll\n        for (int j = 0; j < width; j++) {", "#pragma unroll\n        for (int j = 0; j < width; j++) {"),
+    ("norm: the last rows are another block's", NORM, "    if (row >= norm.rows)\n        return;\n", ""),
+    ("pooling: sums are added before they are there", POOL, "first, end, partial);\n    __syncthreads();", "first, end, partial);"),
+    ("pooling: the first token weighs nothing", POOL, "static_cast<float>(i + 1)", "static_cast<float>(i)"),
+    ("pooling: a text without tokens is divided by 0", POOL, "n > 0 ? x / total_weight(args.pooling, n) : 0.f", "x / total_weight(args.pooling, n)"),
+    ("pooling: the groups but the first are lost", POOL, "for (int g = 1; g < args.n_groups; g++)", "for (int g = 1; g < 1; g++)"),
+    ("activation: the residual is lost", "kernels/cuda/ops/bias_act.cu", "gemm.residual ? y[j] + gsv_to_float(residual.v[j]) : y[j]", "y[j]"),
+    ("gate: the value is lost", "kernels/cuda/ops/glu.cu", "y[j] * value[j]", "y[j]"),
+    ("GELU: negative values as positive", "kernels/cuda/ops/math.cuh", "x > 0.f ? x * (1.f - p) : x * p", "x * (1.f - p)"),
+    ("cuBLASLt: the residual is lost", LT, "adds ? 1.f : 0.f", "0.f"),
+    ("cuBLASLt: the bias is added twice", LT, "    rest.bias = NULL; /* added by cuBLASLt */\n", ""),
+    ("cuBLASLt: rows are not compared", LT, "memcmp(want, got, row * m) == 0", "true"),
+    ("cuBLASLt: deterministic streams choose by the number of rows", LT, "    if (deterministic)\n        return &choice->fixed;\n", ""),
+    ("cuBLASLt: a choice on disk of another width", LT, "linear->n, linear->k, linear->math, device->name", "0, linear->k, linear->math, device->name"),
+    ("cuBLASLt: a choice on disk of another depth", LT, "linear->n, linear->k, linear->math, device->name", "linear->n, 0, linear->math, device->name"),
+    ("cuBLASLt: a choice on disk of another format", LT, "linear->n, linear->k, linear->math, device->name", "linear->n, linear->k, 0, device->name"),
+)
+
+
+def main():
+    copy_tree()
+    chosen = [fault for fault in FAULTS if not sys.argv[1:] or any(word in fault[0] for word in sys.argv[1:])]
+    every = sorted({f"kernels-cuda-{TESTS[path]}" for _, path, _, _ in chosen})
+    if broken := failing(every):
+        sys.exit(f"{broken} fails without any fault")
+    unnoticed = 0
+    for name, path, old, new in chosen:
+        if broken := unclear([(name, None, path, old, new, None)]):
+            sys.exit(broken[0])
+        source = (ROOT / path).read_text(encoding="utf-8")
+        (TREE / path).write_text(source.replace(old, new), encoding="utf-8")
+        try:
+            found = failing([f"kernels-cuda-{TESTS[path]}"])
+        finally:
+            (TREE / path).write_text(source, encoding="utf-8")
+        unnoticed += not found
+        print(f"{name} | {found or 'UNNOTICED'}", flush=True)
+    print(f"{len(chosen) - unnoticed} noticed, {unnoticed} unnoticed")
+    return 1 if unnoticed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
