@@ -225,6 +225,43 @@ Test(kernels_cuda_linear, tf32)
         try_case(&formats[3], i);
 }
 
+/* cuBLASLt computes most of the cases above; each test has a process and a device of its own. */
+static void without_cublaslt(void)
+{
+    setenv("GPUSERVE_CUBLASLT", "0", 1);
+}
+
+Test(kernels_cuda_linear, own_kernels)
+{
+    without_cublaslt();
+    for (size_t f = 0; f < N_FORMATS; f++)
+        for (size_t i = 0; i < N_CASES; i++)
+            try_case(&formats[f], i);
+}
+
+/* Of positive operands truncation would lose 2^-12 of each on average; errors of rounding cancel.
+ */
+Test(kernels_cuda_linear, tf32_rounds)
+{
+    static const struct linear_case c = { .rows = 16, .n = 64, .k = 512 };
+    struct problem p = make_problem(&c, GPUSERVE_DTYPE_FLOAT32, 81);
+    struct buffer got;
+    float *want;
+
+    without_cublaslt();
+    for (size_t i = 0; i < p.in.n; i++)
+        p.in.host[i] = fabsf(p.in.host[i]);
+    for (size_t i = 0; i < p.weight.n; i++)
+        p.weight.host[i] = fabsf(p.weight.host[i]);
+    upload(&p.in);
+    want = run_ref(&c, &p);
+    got = run_cuda(&c, &p, GPUSERVE_DTYPE_TF32, GPUSERVE_DTYPE_TF32, 0);
+    compare_rows(&c, &p, &got, want, 1e-4, "tf32", 0);
+    free(want);
+    free_buffer(&got);
+    free_problem(&p);
+}
+
 /* Pooled rows are float32 in a stream of 16-bit activations. */
 Test(kernels_cuda_linear, head_in_float32)
 {
@@ -249,7 +286,7 @@ Test(kernels_cuda_linear, head_in_float32)
 }
 
 /* A row's bits are the same alone and inside a batch, for any tile size. */
-Test(kernels_cuda_linear, deterministic_rows_do_not_depend_on_the_batch)
+static void compare_batches(void)
 {
     for (size_t f = 0; f < N_FORMATS; f++) {
         struct linear_case c = sized((struct linear_case){
@@ -271,6 +308,17 @@ Test(kernels_cuda_linear, deterministic_rows_do_not_depend_on_the_batch)
         free_buffer(&all);
         free_problem(&p);
     }
+}
+
+Test(kernels_cuda_linear, deterministic_rows_do_not_depend_on_the_batch)
+{
+    compare_batches();
+}
+
+Test(kernels_cuda_linear, rows_of_own_kernels_do_not_depend_on_the_batch)
+{
+    without_cublaslt();
+    compare_batches();
 }
 
 /* Data after the last row, or past k, must not be read by a product: here it is NaN. */

@@ -42,14 +42,15 @@ const int32_t CLASS_ROWS[CLASSES] = { 1024, INT32_MAX };
 const int32_t TUNED_ROWS[CLASSES] = { 1, 2 };
 const int REPEATS = 1;
 const int PRODUCTS = 1;
+const int CANDIDATES = 2;
 #else
 const int CLASSES = 9;
 const int32_t CLASS_ROWS[CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, INT32_MAX };
 const int32_t TUNED_ROWS[CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, 4096 };
 const int REPEATS = 3;
 const int PRODUCTS = 10; /* between two events */
-#endif
 const int CANDIDATES = 6;
+#endif
 /* Split sums pay where the tiles of the output are fewer than the processors. */
 const int32_t MAX_SPLIT_ROWS = 1024;
 /* Row counts whose check result is cached; larger ones are checked each time. */
