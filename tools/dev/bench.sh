@@ -4,7 +4,12 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
-    [[ $what =~ ^-*help$ ]] || need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
+    local -r known=" peers lengths outputs load http fairness tokenizer bpe unigram accuracy int8 batcher simulation matmul python ray "
+    if [[ $known == *" $what "* ]]; then
+        need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
+    elif [[ ! $what =~ ^-*help$ ]]; then
+        die "unknown benchmark $what; ./dev bench lists them"
+    fi
     case $what in
     peers) bench_peers "$@" ;;
     lengths) bench_lengths "$@" ;;
