@@ -206,6 +206,8 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.tls_client_crl_file = args->tls_client_crl;
     options.compression = args->compress;
     options.batch_dir = args->batch_dir;
+    options.predict_route = args->predict_route;
+    options.health_route = args->health_route;
     options.batch_disk_bytes = args->batch_disk;
     options.log = cli_log;
     options.log_level = cli_log_level(args);

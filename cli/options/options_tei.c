@@ -38,6 +38,10 @@ const struct cli_tei_name cli_tei_names[] = {
     SAME("default-prompt", "DEFAULT_PROMPT", "default-prompt"),
     SAME("hostname", "HOSTNAME", "host"),
     SAME("port", "PORT", "port"),
+    /* Set by Vertex AI in its containers, read by text-embeddings-inference for Google. */
+    SAME("port", "AIP_HTTP_PORT", "port"),
+    SAME("predict-route", "AIP_PREDICT_ROUTE", "predict-route"),
+    SAME("health-route", "AIP_HEALTH_ROUTE", "health-route"),
     SAME("huggingface-hub-cache", "HUGGINGFACE_HUB_CACHE", "cache-dir"),
     SAME("payload-limit", "PAYLOAD_LIMIT", "max-body-bytes"),
     SAME("api-key", "API_KEY", "api-key"),

@@ -157,10 +157,14 @@ typedef struct gpuserve_http_options {
                                        if missing; one server at a time uses it. Default: these
                                        paths are refused */
     uint64_t           batch_disk_bytes; /**< limit of its files together; default 10 GiB */
+    const char        *predict_route; /**< another path of /vertex, such as AIP_PREDICT_ROUTE of
+                                           Google's Vertex AI; a path that the server has keeps its
+                                           meaning; default: none */
+    const char        *health_route; /**< another path of /health; default: none */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

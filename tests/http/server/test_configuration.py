@@ -179,6 +179,9 @@ class Configuration(Folder):
             self.assertEqual(self.check("m", DTYPE=name)["dtype"], ours)
             self.assertEqual(self.check("m", "--dtype", name)["dtype"], ours)
         self.assertEqual(self.check("m", MAX_CONCURRENT_REQUESTS="7")["max-connections"], 7)
+        self.assertEqual(self.check("m", AIP_HTTP_PORT="7080", AIP_PREDICT_ROUTE="/v1/a:predict", AIP_HEALTH_ROUTE="/v1/a"),
+                         {"models": ["m"], "port": 7080, "predict-route": "/v1/a:predict", "health-route": "/v1/a"})
+        self.fails(["`predict_route`", "is not a path"], "m", "--predict-route", "predict")
         self.assertEqual(self.check("m", "--max-concurrent-requests", "8")["max-connections"], 8)
 
     # Every option of text-embeddings-inference's router, as its README lists them (1.9): flag, value, what
