@@ -46,6 +46,8 @@ struct cli_list {
 /* Value of --on-device-lost beside those of gpuserve_lost_policy: the server exits. */
 #define CLI_LOST_EXIT 100u
 
+enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };
+
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
 #define CLI_RANDOM_BYTES 300
@@ -116,7 +118,8 @@ struct cli_args {
     uint64_t batch_disk;
     uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
-    void **owned; /* [n_owned] memory of the values from --config */
+    uint32_t log_format; /* one of enum cli_log_format */
+    void **owned;        /* [n_owned] memory of the values from --config */
     size_t n_owned, owned_capacity;
     /* general */
     uint32_t help;
@@ -185,6 +188,7 @@ struct cli_tei_name {
     const char *flag, *variable;
     const char *option, *remark; /* one of them is NULL */
     uint8_t kind, value;
+    const char *text; /* of a flag: the value of `option` that it stands for, or NULL */
 };
 
 extern const struct cli_tei_name cli_tei_names[];

@@ -200,7 +200,7 @@ class Configuration(Folder):
         ("hf-api-token", "hf_secret", "gpuserve pull"), ("hostname", "::1", {"host": "::1"}), ("port", "8123", {"port": 8123}),
         ("uds-path", "/tmp/a", "in its own process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
         ("payload-limit", "1000", {"max-body-bytes": 1000}), ("api-key", "k", {"api-key": ["(hidden)"]}),
-        ("json-output", None, "--access-log"), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
+        ("json-output", None, {"log-format": "json"}), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
         ("otlp-service-name", "b", "--access-log"), ("prometheus-port", "9000", "--open-metrics"),
         ("cors-allow-origin", "*", {"cors-origin": ["*"]}))
 
@@ -247,6 +247,9 @@ class Configuration(Folder):
         self.fails(["exclude each other"], "m", "--default-prompt", "a", DEFAULT_PROMPT_NAME="b")
         self.fails(["does not accept a value"], "m", "--auto-truncate=maybe")
         self.fails(["does not accept a value"], "m", "--insecure=true")
+        self.fails(["does not accept a value"], "m", "--json-output=true")
+        self.fails(["JSON_OUTPUT", "maybe"], "m", JSON_OUTPUT="maybe")
+        self.assertEqual(self.check("m", "--log-format", "text", JSON_OUTPUT="true")["log-format"], "text")
         self.fails(["only with one model", "MODEL@REVISION"], "m", "n", "--revision", "a")
         self.fails(["only with one model"], "m@b", "--revision", "a")
         self.fails(["not a branch, tag or commit"], "m", "--revision", "../a")
