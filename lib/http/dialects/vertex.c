@@ -30,7 +30,7 @@
 
 #include <string.h>
 
-enum vertex_form { VERTEX_TEXT, VERTEX_CONTENT, VERTEX_INPUTS, VERTEX_QUERY, VERTEX_INVALID };
+enum vertex_form { VERTEX_STRING, VERTEX_CONTENT, VERTEX_INPUTS, VERTEX_QUERY, VERTEX_INVALID };
 
 /* The form of an instance and its field with the text; *value is NULL for a query. */
 static enum vertex_form form_of(const json_t *instance, const json_t **value)
@@ -41,12 +41,12 @@ static enum vertex_form form_of(const json_t *instance, const json_t **value)
     } fields[] = { { "query", VERTEX_QUERY },
                    { "inputs", VERTEX_INPUTS },
                    { "content", VERTEX_CONTENT },
-                   { "text", VERTEX_TEXT } };
+                   { "text", VERTEX_STRING } };
     enum vertex_form form = VERTEX_INVALID;
 
     *value = json_is_string(instance) ? instance : NULL;
     if (*value)
-        return VERTEX_TEXT;
+        return VERTEX_STRING;
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const json_t *found = json_object_get(instance, fields[i].name);
 
