@@ -405,7 +405,9 @@ int cli_serve(const struct cli_args *given)
         return CLI_FAILED;
     result = cli_serve_complete(&complete);
     if (result == CLI_OK)
-        result = serve_models(&complete);
+        result = complete.list_endpoints
+                     ? cli_print_endpoints(library, complete.list_endpoints == CLI_JSON)
+                     : serve_models(&complete);
     cli_serve_release(&complete);
     return result;
 }

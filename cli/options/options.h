@@ -118,8 +118,9 @@ struct cli_args {
     uint64_t batch_disk;
     uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
-    uint32_t log_format; /* one of enum cli_log_format */
-    void **owned;        /* [n_owned] memory of the values from --config */
+    uint32_t log_format;     /* one of enum cli_log_format */
+    uint32_t list_endpoints; /* CLI_JSON or CLI_TEXT */
+    void **owned;            /* [n_owned] memory of the values from --config */
     size_t n_owned, owned_capacity;
     /* general */
     uint32_t help;

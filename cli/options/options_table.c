@@ -60,6 +60,9 @@ static const struct cli_choice prune_patterns[] = { { "2:4", GPUSERVE_PRUNE_2_4 
 static const struct cli_choice formats[] = {
     { "json", CLI_JSON }, { "npy", CLI_NPY }, { "text", CLI_TEXT }, { 0 }
 };
+static const struct cli_choice list_formats[] = { { "text", CLI_TEXT },
+                                                  { "json", CLI_JSON },
+                                                  { 0 } };
 static const struct cli_choice precisions[] = { { "float32", GPUSERVE_PRECISION_FLOAT32 },
                                                 { "float16", GPUSERVE_PRECISION_FLOAT16 },
                                                 { "int8", GPUSERVE_PRECISION_INT8 },
@@ -298,6 +301,7 @@ const struct cli_option cli_options[] = {
     STRING("health-route", 0, CMD_SERVE, health_route, "PATH", "answer health checks at PATH too (default AIP_HEALTH_ROUTE of the environment)"),
     STRING("config", 0, CMD_SERVE, config, "FILE", "JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables override it"),
     FLAG("check-config", 0, CMD_SERVE, check_config, 1, "print the configuration merged from flags, environment and file, and exit"),
+    CHOICE("list-endpoints", CMD_SERVE, list_endpoints, list_formats, "print each endpoint with the protocol of its clients, and exit; needs no model"),
     FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the permissions to open other files, start programs and trace processes"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds to complete accepted requests after SIGTERM (default 30)"),
     NUMBER("shutdown-delay", CMD_SERVE, shutdown_delay, 3600, "S", "seconds to keep serving after SIGTERM while /health returns 503, before the drain (default 0)"),

@@ -253,6 +253,25 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http
  */
 GPUSERVE_API void gpuserve_http_stop(gpuserve_http **server);
 
+/** One endpoint of every server. Strings are static. An array element of a fixed layout. */
+typedef struct gpuserve_http_endpoint {
+    const char *method;   /**< "POST" */
+    const char *path;     /**< "/v1/models/{model}"; {model} matches slashes too */
+    const char *protocol; /**< whose clients send it: "OpenAI", or several, "KServe v2, Triton" */
+    uint32_t    is_open;  /**< 1: answered without a key */
+    uint32_t    reserved; /**< zero */
+} gpuserve_http_endpoint;
+
+/**
+ * List the endpoints, from the table that the server finds them in.
+ *
+ * @param endpoints  Receives at most `capacity` endpoints; may be NULL with capacity 0, to count.
+ * @return the number of endpoints
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif

@@ -374,7 +374,8 @@ static void one_model(struct gsv_exchange *exchange)
 const struct gsv_route gsv_openai_routes[] = {
     { "POST", "/v1/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
     { "POST", "/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
-    { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
+    { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings,
+      "Azure OpenAI" },
     { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
     { "GET", "/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
     { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY, one_model },

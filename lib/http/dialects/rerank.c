@@ -241,10 +241,11 @@ void gsv_tei_rerank(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_rerank_routes[] = {
-    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank,
+      "text-embeddings-inference, llama.cpp" },
+    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank, "llama.cpp" },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Cohere, Jina" },
+    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Jina, llama.cpp" },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank, "Cohere" },
     { 0 },
 };

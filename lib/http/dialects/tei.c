@@ -214,8 +214,8 @@ const struct gsv_route gsv_tei_routes[] = {
     { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
     { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
     { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
-    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, predict },
-    { "POST", "/invocations", GSV_TEI, GSV_JSON_BODY, invoke },
+    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, predict, "text-embeddings-inference, Vertex AI" },
+    { "POST", "/invocations", GSV_TEI, GSV_JSON_BODY, invoke, "SageMaker" },
     { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
     { 0 },
 };

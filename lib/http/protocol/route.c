@@ -12,12 +12,30 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct gsv_route *const tables[] = {
-    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes,     gsv_tei_routes,
-    gsv_text_routes,   gsv_rerank_routes,    gsv_cohere_routes,     gsv_ollama_routes,
-    gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes,    gsv_page_routes,
-    gsv_vllm_routes,   gsv_files_routes,     gsv_batch_jobs_routes, gsv_vertex_routes,
+struct route_table {
+    const struct gsv_route *rows;
+    const char *protocol; /* of the rows without one of their own */
 };
+
+static const struct route_table tables[] = {
+    { gsv_health_routes, "gpuserve" },
+    { gsv_tfserving_routes, "TensorFlow Serving, KServe v1" },
+    { gsv_openai_routes, "OpenAI" },
+    { gsv_tei_routes, "text-embeddings-inference" },
+    { gsv_text_routes, "text-embeddings-inference" },
+    { gsv_rerank_routes, "text-embeddings-inference" },
+    { gsv_cohere_routes, "Cohere" },
+    { gsv_ollama_routes, "Ollama" },
+    { gsv_kserve_routes, "KServe v2, Triton" },
+    { gsv_hf_routes, "Hugging Face" },
+    { gsv_metrics_routes, "Prometheus" },
+    { gsv_page_routes, "gpuserve" },
+    { gsv_vllm_routes, "vLLM" },
+    { gsv_files_routes, "OpenAI" },
+    { gsv_batch_jobs_routes, "OpenAI" },
+    { gsv_vertex_routes, "Vertex AI, text-embeddings-inference" },
+};
+enum { N_TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 enum { ALLOWED_BYTES = 64 };
 
@@ -106,8 +124,8 @@ static const struct gsv_route *find(const char *path, const char *method, struct
     const char *pattern = NULL; /* the first one that matched */
 
     allowed[0] = 0;
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
-        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
             *model = *version = (struct route_span){ 0 };
             if ((pattern && strcmp(pattern, route->pattern) != 0) ||
                 !matches(route->pattern, path, model, version))
@@ -163,8 +181,8 @@ enum gsv_dialect gsv_route_dialect(const char *target)
     char path[GSV_TARGET_BYTES];
 
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
-        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
             struct route_span model = { 0 }, version = { 0 };
 
             if (matches(route->pattern, path, &model, &version))
@@ -172,4 +190,22 @@ enum gsv_dialect gsv_route_dialect(const char *target)
         }
     }
     return dialect_of(path);
+}
+
+GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity)
+{
+    size_t n = 0;
+
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++, n++) {
+            if (endpoints && n < capacity)
+                endpoints[n] = (gpuserve_http_endpoint){
+                    .method = route->method,
+                    .path = route->pattern,
+                    .protocol = route->protocol ? route->protocol : tables[t].protocol,
+                    .is_open = (route->flags & GSV_OPEN) != 0,
+                };
+        }
+    }
+    return n;
 }

@@ -29,6 +29,7 @@ struct gsv_route {
     enum gsv_dialect dialect;
     unsigned flags;
     gsv_handler handler;
+    const char *protocol; /* whose clients send it, "A, B"; NULL: that of the table in route.c */
 };
 
 /* True if `path` can be the path of a request: "/predict", "/v1/endpoints/1:predict". */
