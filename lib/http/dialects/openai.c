@@ -284,6 +284,8 @@ static void embeddings(struct gsv_exchange *exchange)
     struct gsv_cut cut;
 
     exchange->state = wanted;
+    if (json_object_get(body, "truncation")) /* voyageai sends it always, and reads `detail` */
+        exchange->dialect = GSV_VOYAGE;
     if (!wanted || !take_model(exchange) || !check_form(exchange) ||
         !read_encoding(exchange, wanted) ||
         !gsv_output_set_read(exchange, &wanted->outputs, &job) || !check_type(exchange, wanted) ||

@@ -72,6 +72,17 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(set(documented()), there)
 
 
+class Clients(unittest.TestCase):
+    def test_the_document_names_each(self):
+        with open(os.path.join(ROOT, "docs/http.md"), encoding="utf-8") as file:
+            section = file.read().split("## Clients\n")[1].split("\n## ")[0]
+        with open(os.path.join(ROOT, "tests/http/requirements-frameworks.txt"), encoding="utf-8") as file:
+            names = re.findall(r"^([\w-]+)==", file.read(), re.MULTILINE)
+        self.assertGreater(len(names), 5)
+        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client"):
+            self.assertRegex(section, r"(?<![\w-])%s(?![\w-])" % name)
+
+
 class Keys(Served):
     """`needs_key` of the list is what a server with a key does."""
     arguments = (MINILM, "--api-key", "secret")
