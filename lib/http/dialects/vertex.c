@@ -50,7 +50,7 @@ static enum vertex_form form_of(const json_t *instance, const json_t **value)
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const json_t *found = json_object_get(instance, fields[i].name);
 
-        if (!found)
+        if (!found || json_is_null(found))
             continue;
         if (form != VERTEX_INVALID)
             return VERTEX_INVALID;

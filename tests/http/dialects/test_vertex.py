@@ -33,7 +33,7 @@ class Embedder(Asked):
         want = embed(TEXTS)
         for path in ("/vertex", "/predict"):
             self.assertVectors(self.ask(TEXTS, path=path), want)
-            self.assertVectors(self.ask([{"text": one} for one in TEXTS], path=path), want)
+            self.assertVectors(self.ask([{"text": one, "content": None, "normalize": None} for one in TEXTS], path=path), want)
 
     def test_parameters(self):
         self.assertVectors(self.ask(TEXTS, {"normalize": False}), embed(TEXTS, "--no-normalize"), 1e-5)
@@ -74,6 +74,8 @@ class Embedder(Asked):
         self.assertEqual(reply.json(), {"predictions": [self.server.post("/rerank", one).json() for one in queries]})
         got = self.ask(queries, {"top_n": 1})
         self.assertEqual([[one["index"] for one in row] for row in got], [[1], [1]])
+        many = self.ask([queries[0]] * 300)
+        self.assertEqual(many, [reply.json()["predictions"][0]] * 300)
         self.refused(422, "1 of 2 have a `query`", "/vertex", {"instances": [queries[0], "a"]})
         self.refused(422, "`texts`", "/vertex", {"instances": [queries[0], {"query": "a"}]})
 
