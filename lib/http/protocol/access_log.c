@@ -25,7 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH_BYTES = 512, MESSAGE_PATH_BYTES = 400, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as in nginx */ };
+enum {
+    MAX_PATH_BYTES = 512,
+    MESSAGE_PATH_BYTES = 400,
+    TRACE_BYTES = 55,
+    CLIENT_LEFT = 499 /* as in nginx */
+};
 
 /* ---------------------------------------------------------------------------------- open, close */
 
