@@ -13,6 +13,7 @@
 
 #include <gpuserve/gpuserve.h>
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,15 @@ void cli_warn(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 void cli_hint(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 /* Prints the library's error with its hint; `where` may be NULL. */
 int cli_fail_with(const gpuserve_error *error, const char *where);
+/* The same line as cli_warn() with the level of a gpuserve_log_level, which only JSON shows. */
+void cli_tell(int32_t level, const char *format, ...) GPUSERVE_PRINTF(2, 3);
+/* A gpuserve_log_fn: prints a message of the library with its level. */
+void cli_log(void *user, int32_t level, const char *message);
+/* From this call on, each line is a JSON object: time (RFC 3339), level, message. */
+void cli_log_as_json(void);
+bool cli_log_is_json(void);
+/* An error line to be written in `in_s` seconds, by a signal handler; returns its size. */
+size_t cli_log_line_at(char line[PIPE_BUF], unsigned in_s, const char *message);
 /* From this call on, a message never blocks. It is truncated to PIPE_BUF bytes, and dropped if
  * standard error is not writable at once; a later message reports the number of dropped ones. */
 void cli_never_wait_for_messages(void);

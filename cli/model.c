@@ -9,17 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The library's threads call this function. */
-void cli_log(void *user, int32_t level, const char *message)
-{
-    static const char *const names[] = { "", "error", "warning", "info", "debug" };
-
-    (void)user;
-    if (level < GPUSERVE_LOG_ERROR || level > GPUSERVE_LOG_DEBUG)
-        level = GPUSERVE_LOG_DEBUG;
-    cli_warn("%s: %s", names[level], message);
-}
-
 int32_t cli_log_level(const struct cli_args *args)
 {
     if (args->verbose)

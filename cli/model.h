@@ -9,8 +9,7 @@
 
 #include "cli/options/options.h"
 
-/* Log callback of the library, and the log level for --verbose and --quiet. */
-void cli_log(void *user, int32_t level, const char *message);
+/* The log level of the library for --verbose and --quiet. */
 int32_t cli_log_level(const struct cli_args *args);
 
 /* Creates the context; returns CLI_FAILED after a message. */

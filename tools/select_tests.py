@@ -3,7 +3,7 @@
 
     select_tests.py BUILD names [FOLDER...] [-k NAME...]    one name a line
     select_tests.py BUILD needs [FOLDER...] [-k NAME...]    what these tests need, one word a line:
-                                                            python, clients, deploy, frameworks
+                                                            python, clients, deploy, frameworks, http-frameworks
     select_tests.py BUILD programs [FOLDER...] [-k NAME...] the programs among them that an emulator can run: not
                                                             those of tests/cross/left_out.txt without a choice
     select_tests.py BUILD write                             writes tests/programs.txt anew
@@ -33,7 +33,7 @@ LIST = ROOT / "tests" / "programs.txt"
 LEFT_OUT = ROOT / "tests" / "cross" / "left_out.txt"
 FOLDER = re.compile(r"(?:^|/)(tests|examples|fuzz|benchmarks)((?:/(?!\.\./)[\w.-]+)*?)/(?:\.\./.*|[^/]+)$")
 # The environments that ./dev makes beside the one of tests/requirements.txt, by the folder that uses them.
-ENVIRONMENTS = {"http": ["clients", "frameworks"], "deploy": ["deploy"], "python": ["frameworks"]}
+ENVIRONMENTS = {"http": ["clients", "frameworks", "http-frameworks"], "deploy": ["deploy"], "python": ["frameworks"]}
 
 
 def read_tests(build):

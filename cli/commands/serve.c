@@ -206,7 +206,10 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.tls_client_crl_file = args->tls_client_crl;
     options.compression = args->compress;
     options.batch_dir = args->batch_dir;
+    options.predict_route = args->predict_route;
+    options.health_route = args->health_route;
     options.batch_disk_bytes = args->batch_disk;
+    options.json_log = cli_log_is_json();
     options.log = cli_log;
     options.log_level = cli_log_level(args);
     return options;
@@ -220,7 +223,7 @@ static void reload(gpuserve_http *server, const struct cli_args *args)
     if (library->reload(server, &error) != GPUSERVE_OK)
         cli_fail_with(&error, "reload");
     else if (!args->quiet)
-        cli_warn("reloaded");
+        cli_tell(GPUSERVE_LOG_INFO, "reloaded");
     cli_notify("READY=1");
 }
 
@@ -257,7 +260,8 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
         reload(server, args);
     cli_notify("STOPPING=1");
     if (!args->quiet)
-        cli_warn("signal %d: the server answers accepted requests for at most %u s", number, all_s);
+        cli_tell(GPUSERVE_LOG_INFO,
+                 "signal %d: the server answers accepted requests for at most %u s", number, all_s);
     /* From here a second signal has its default action. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -270,13 +274,14 @@ static uint32_t wait_for_signals(gpuserve_http *server, const struct cli_args *a
     return end.tv_sec - begin.tv_sec < all_s ? all_s - (uint32_t)(end.tv_sec - begin.tv_sec) : 0;
 }
 
+/* The line of end_at_once(), made before the signal: a handler must not format times. */
+static char last_line[PIPE_BUF];
+static size_t last_size;
+
 static void end_at_once(int number)
 {
-    static const char text[] =
-        "gpuserve: a computation did not end in time; the process exits without waiting for it\n";
-
     (void)number;
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+    if (write(STDERR_FILENO, last_line, last_size) < 0)
         _exit(CLI_FAILED); /* standard error is closed: exit anyway */
     _exit(CLI_FAILED);
 }
@@ -287,6 +292,9 @@ static void limit_the_end(uint32_t left_s)
 {
     const struct sigaction action = { .sa_handler = end_at_once };
 
+    last_size = cli_log_line_at(
+        last_line, left_s + grace_s,
+        "a computation did not end in time; the process exits without waiting for it");
     sigaction(SIGALRM, &action, NULL);
     alarm(left_s + grace_s);
 }
@@ -397,7 +405,9 @@ int cli_serve(const struct cli_args *given)
         return CLI_FAILED;
     result = cli_serve_complete(&complete);
     if (result == CLI_OK)
-        result = serve_models(&complete);
+        result = complete.list_endpoints
+                     ? cli_print_endpoints(library, complete.list_endpoints == CLI_JSON)
+                     : serve_models(&complete);
     cli_serve_release(&complete);
     return result;
 }

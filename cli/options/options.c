@@ -294,6 +294,10 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
             return cli_usage("--%s does not accept a value", option->name);
         if (!is_on)
             return CLI_OK;
+    } else if (tei && tei->text) {
+        if (value)
+            return cli_usage("--%s does not accept a value", tei->flag);
+        value = tei->text;
     } else if (!value) {
         if (*at + 1 >= argc)
             return cli_usage("--%s needs a value", option->name);

@@ -46,6 +46,8 @@ struct cli_list {
 /* Value of --on-device-lost beside those of gpuserve_lost_policy: the server exits. */
 #define CLI_LOST_EXIT 100u
 
+enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };
+
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
 #define CLI_RANDOM_BYTES 300
@@ -112,11 +114,13 @@ struct cli_args {
     struct cli_list aliases, served_ranges, api_keys, cors_origins, allowed_hosts;
     const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
-        *tls_client_crl, *batch_dir;
+        *tls_client_crl, *batch_dir, *predict_route, *health_route;
     uint64_t batch_disk;
     uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
-    void **owned; /* [n_owned] memory of the values from --config */
+    uint32_t log_format;     /* one of enum cli_log_format */
+    uint32_t list_endpoints; /* CLI_JSON or CLI_TEXT */
+    void **owned;            /* [n_owned] memory of the values from --config */
     size_t n_owned, owned_capacity;
     /* general */
     uint32_t help;
@@ -185,6 +189,7 @@ struct cli_tei_name {
     const char *flag, *variable;
     const char *option, *remark; /* one of them is NULL */
     uint8_t kind, value;
+    const char *text; /* of a flag: the value of `option` that it stands for, or NULL */
 };
 
 extern const struct cli_tei_name cli_tei_names[];

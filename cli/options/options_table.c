@@ -60,6 +60,9 @@ static const struct cli_choice prune_patterns[] = { { "2:4", GPUSERVE_PRUNE_2_4 
 static const struct cli_choice formats[] = {
     { "json", CLI_JSON }, { "npy", CLI_NPY }, { "text", CLI_TEXT }, { 0 }
 };
+static const struct cli_choice list_formats[] = { { "text", CLI_TEXT },
+                                                  { "json", CLI_JSON },
+                                                  { 0 } };
 static const struct cli_choice precisions[] = { { "float32", GPUSERVE_PRECISION_FLOAT32 },
                                                 { "float16", GPUSERVE_PRECISION_FLOAT16 },
                                                 { "int8", GPUSERVE_PRECISION_INT8 },
@@ -88,6 +91,10 @@ static const struct cli_choice compressions[] = { { "remote", GPUSERVE_COMPRESSI
                                                   { "always", GPUSERVE_COMPRESSION_ALWAYS },
                                                   { "never", GPUSERVE_COMPRESSION_NEVER },
                                                   { 0 } };
+
+static const struct cli_choice log_formats[] = { { "text", CLI_LOG_TEXT },
+                                                 { "json", CLI_LOG_JSON },
+                                                 { 0 } };
 
 static const struct cli_choice timings[] = { { "operations", GPUSERVE_PROFILE_OPERATIONS },
                                              { "differences", GPUSERVE_PROFILE_DIFFERENCES },
@@ -286,11 +293,15 @@ const struct cli_option cli_options[] = {
     LIST("allowed-host", CMD_SERVE, allowed_hosts, "HOST", "without keys: accept requests with this host name too; *: all"),
     FLAG("open-metrics", 0, CMD_SERVE, open_metrics, 1, "serve /metrics without a key"),
     STRING("access-log", 0, CMD_SERVE, access_log, "FILE", "append one JSON line per request to FILE; - is standard output; reopened on SIGHUP"),
+    CHOICE("log-format", CMD_SERVE, log_format, log_formats, "format of messages on standard error (default text); json: an object per line with time, level and message, which lines of --access-log then have too"),
     CHOICE("compress", CMD_SERVE, compress, compressions, "gzip replies for clients that accept it: remote (default), always or never"),
     STRING("batch-dir", 0, CMD_SERVE, batch_dir, "DIR", "keep the files and batches of OpenAI's Batch API in DIR (default: /v1/files and /v1/batches are refused)"),
     SIZE("batch-disk", CMD_SERVE, batch_disk, 0x1p50, "max size of the files in --batch-dir together, such as 2GB (default 10GiB)"),
+    STRING("predict-route", 0, CMD_SERVE, predict_route, "PATH", "answer prediction requests of Google Vertex AI at PATH too (default AIP_PREDICT_ROUTE of the environment)"),
+    STRING("health-route", 0, CMD_SERVE, health_route, "PATH", "answer health checks at PATH too (default AIP_HEALTH_ROUTE of the environment)"),
     STRING("config", 0, CMD_SERVE, config, "FILE", "JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables override it"),
     FLAG("check-config", 0, CMD_SERVE, check_config, 1, "print the configuration merged from flags, environment and file, and exit"),
+    CHOICE("list-endpoints", CMD_SERVE, list_endpoints, list_formats, "print each endpoint with the protocol of its clients, and exit; needs no model"),
     FLAG("no-sandbox", 0, CMD_SERVE, no_sandbox, 1, "keep the permissions to open other files, start programs and trace processes"),
     COUNT("drain-timeout", CMD_SERVE, drain_timeout, 86400, "seconds to complete accepted requests after SIGTERM (default 30)"),
     NUMBER("shutdown-delay", CMD_SERVE, shutdown_delay, 3600, "S", "seconds to keep serving after SIGTERM while /health returns 503, before the drain (default 0)"),

@@ -11,17 +11,17 @@
 
 #include <string.h>
 
-#define SAME(flag, variable, option)                      \
-    {                                                     \
-        flag, variable, option, NULL, TEI_SAME, TEI_VALUE \
+#define SAME(flag, variable, option)                            \
+    {                                                           \
+        flag, variable, option, NULL, TEI_SAME, TEI_VALUE, NULL \
     }
-#define PASSED(flag, variable, value, remark)           \
-    {                                                   \
-        flag, variable, NULL, remark, TEI_PASSED, value \
+#define PASSED(flag, variable, value, remark)                 \
+    {                                                         \
+        flag, variable, NULL, remark, TEI_PASSED, value, NULL \
     }
-#define REFUSED(flag, variable, remark)                      \
-    {                                                        \
-        flag, variable, NULL, remark, TEI_REFUSED, TEI_VALUE \
+#define REFUSED(flag, variable, remark)                            \
+    {                                                              \
+        flag, variable, NULL, remark, TEI_REFUSED, TEI_VALUE, NULL \
     }
 
 const struct cli_tei_name cli_tei_names[] = {
@@ -33,11 +33,15 @@ const struct cli_tei_name cli_tei_names[] = {
     SAME("max-concurrent-requests", "MAX_CONCURRENT_REQUESTS", "max-connections"),
     SAME("max-batch-tokens", "MAX_BATCH_TOKENS", "batch-tokens"),
     SAME("max-client-batch-size", "MAX_CLIENT_BATCH_SIZE", "max-client-batch-size"),
-    { "auto-truncate", "AUTO_TRUNCATE", "auto-truncate", NULL, TEI_SAME, TEI_BOOL },
+    { "auto-truncate", "AUTO_TRUNCATE", "auto-truncate", NULL, TEI_SAME, TEI_BOOL, NULL },
     SAME("default-prompt-name", "DEFAULT_PROMPT_NAME", "default-prompt-name"),
     SAME("default-prompt", "DEFAULT_PROMPT", "default-prompt"),
     SAME("hostname", "HOSTNAME", "host"),
     SAME("port", "PORT", "port"),
+    /* Set by Vertex AI in its containers, read by text-embeddings-inference for Google. */
+    SAME("port", "AIP_HTTP_PORT", "port"),
+    SAME("predict-route", "AIP_PREDICT_ROUTE", "predict-route"),
+    SAME("health-route", "AIP_HEALTH_ROUTE", "health-route"),
     SAME("huggingface-hub-cache", "HUGGINGFACE_HUB_CACHE", "cache-dir"),
     SAME("payload-limit", "PAYLOAD_LIMIT", "max-body-bytes"),
     SAME("api-key", "API_KEY", "api-key"),
@@ -52,8 +56,7 @@ const struct cli_tei_name cli_tei_names[] = {
            "the server downloads no models; `gpuserve pull` does, with HF_TOKEN"),
     PASSED("uds-path", "UDS_PATH", TEI_VALUE,
            "the server computes models in its own process, without a socket"),
-    PASSED("json-output", "JSON_OUTPUT", TEI_FLAG,
-           "--access-log writes requests as JSON; other messages are text"),
+    { "json-output", "JSON_OUTPUT", "log-format", NULL, TEI_SAME, TEI_FLAG, "json" },
     PASSED("disable-spans", "DISABLE_SPANS", TEI_FLAG, "the server has no spans"),
     PASSED("otlp-endpoint", "OTLP_ENDPOINT", TEI_VALUE,
            "the server exports no traces; --access-log has trace ids, /metrics has times"),

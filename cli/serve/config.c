@@ -81,6 +81,14 @@ static int from_tei(struct cli_args *args, const struct cli_command *command,
         return CLI_OK;
     if (tei->kind == TEI_SAME && strcmp(tei->option, "model") == 0 && args->n_rest > 0)
         return CLI_OK;
+    if (tei->text) {
+        const struct cli_option *option = cli_option_find(command, tei->option);
+
+        if (!read_flag(text, &is_on))
+            return cli_usage("%s: \"%s\" is neither true nor false", tei->variable, text);
+        return is_on && !cli_option_given(args, option) ? cli_option_set(args, option, tei->text)
+                                                        : CLI_OK;
+    }
     if (tei->kind == TEI_SAME)
         return from_variable(args, cli_option_find(command, tei->option), tei->variable);
     if ((tei->kind == TEI_PASSED && args->quiet) ||
@@ -89,9 +97,21 @@ static int from_tei(struct cli_args *args, const struct cli_command *command,
     return cli_tei_tell(tei, tei->variable);
 }
 
+/* The format of the log, before other variables cause messages. */
+static int log_format_from_environment(struct cli_args *args, const struct cli_command *command)
+{
+    int result = from_variable(args, cli_option_find(command, "log-format"), "GPUSERVE_LOG_FORMAT");
+
+    if (result == CLI_OK)
+        result = from_tei(args, command, cli_tei_flag(command, "json-output", 11));
+    if (args->log_format == CLI_LOG_JSON)
+        cli_log_as_json();
+    return result;
+}
+
 static int from_environment(struct cli_args *args, const struct cli_command *command)
 {
-    int result = CLI_OK;
+    int result = log_format_from_environment(args, command);
 
     for (size_t i = 0; i < cli_n_options && result == CLI_OK; i++) {
         const struct cli_option *option = &cli_options[i];
@@ -339,5 +359,7 @@ int cli_serve_complete(struct cli_args *args)
 
     if (result == CLI_OK && args->config)
         result = from_file(args, command);
+    if (args->log_format == CLI_LOG_JSON)
+        cli_log_as_json();
     return result;
 }

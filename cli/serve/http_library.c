@@ -17,8 +17,9 @@
         "gpuserve_http_" #name, offsetof(struct cli_http_library, name) \
     }
 
-static const struct cli_symbol symbols[] = { CALL(start),  CALL(check), CALL(address), CALL(alive),
-                                             CALL(reload), CALL(drain), CALL(stop) };
+static const struct cli_symbol symbols[] = { CALL(start), CALL(check),    CALL(address),
+                                             CALL(alive), CALL(reload),   CALL(drain),
+                                             CALL(stop),  CALL(endpoints) };
 enum { N_SYMBOLS = sizeof(symbols) / sizeof(symbols[0]) };
 
 _Static_assert(N_SYMBOLS * sizeof(void *) == sizeof(struct cli_http_library),

@@ -86,9 +86,13 @@ struct cli_http_library {
     __typeof__(&gpuserve_http_reload) reload;
     __typeof__(&gpuserve_http_drain) drain;
     __typeof__(&gpuserve_http_stop) stop;
+    __typeof__(&gpuserve_http_endpoints) endpoints;
 };
 
 /* Loads the library, once. NULL after a message. Call from one thread. */
 const struct cli_http_library *cli_http_library(void);
+
+/* Prints the server's endpoints as a table, or as a JSON array. CLI_FAILED after a message. */
+int cli_print_endpoints(const struct cli_http_library *library, bool as_json);
 
 #endif

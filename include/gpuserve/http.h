@@ -157,10 +157,17 @@ typedef struct gpuserve_http_options {
                                        if missing; one server at a time uses it. Default: these
                                        paths are refused */
     uint64_t           batch_disk_bytes; /**< limit of its files together; default 10 GiB */
+    const char        *predict_route; /**< another path of /vertex, such as AIP_PREDICT_ROUTE of
+                                           Google's Vertex AI; a path that the server has keeps its
+                                           meaning; default: none */
+    const char        *health_route; /**< another path of /health; default: none */
+    uint32_t           json_log; /**< 1: lines of the access log have `level` and `message` too, as
+                                      lines of a program's JSON log */
+    uint32_t           reserved;
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -245,6 +252,25 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http
  * Thread-safety: the last call on this server. Since: 0.1
  */
 GPUSERVE_API void gpuserve_http_stop(gpuserve_http **server);
+
+/** One endpoint of every server. Strings are static. An array element of a fixed layout. */
+typedef struct gpuserve_http_endpoint {
+    const char *method;   /**< "POST" */
+    const char *path;     /**< "/v1/models/{model}"; {model} matches slashes too */
+    const char *protocol; /**< whose clients send it: "OpenAI", or several, "KServe v2, Triton" */
+    uint32_t    is_open;  /**< 1: answered without a key */
+    uint32_t    reserved; /**< zero */
+} gpuserve_http_endpoint;
+
+/**
+ * List the endpoints, from the table that the server finds them in.
+ *
+ * @param endpoints  Receives at most `capacity` endpoints; may be NULL with capacity 0, to count.
+ * @return the number of endpoints
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity);
 
 #ifdef __cplusplus
 }

@@ -6,10 +6,11 @@
 # of them in which one is missing fails.
 
 # with_environment NEED... -- COMMAND...: runs it with the Python environments and models that tests find
-# by these variables. A NEED is a line of `select_tests.py needs`: python, clients, deploy, frameworks.
+# by these variables. A NEED is a line of `select_tests.py needs`: python, clients, deploy, frameworks,
+# http-frameworks.
 with_environment()
 {
-    local need venv path=$PATH clients='' deploy='' frameworks=''
+    local need venv path=$PATH clients='' deploy='' frameworks='' http_frameworks=''
     while [[ $1 != -- ]]; do
         need=$1
         shift
@@ -19,12 +20,16 @@ with_environment()
         clients) clients=$(python_env clients tests/http/requirements.txt)/bin/python ;;
         deploy) deploy=$(python_env deploy tests/deploy/requirements.txt)/bin/python ;;
         frameworks) frameworks=$(python_env frameworks tests/requirements-frameworks.txt)/bin/python ;;
+        http-frameworks)
+            venv=$(python_env frameworks tests/requirements-frameworks.txt)
+            http_frameworks=$(python_env http-frameworks tests/http/requirements-frameworks.txt "$venv")/bin/python
+            ;;
         esac
     done
     shift
     fetch_models "${test_models[@]}" >/dev/null
     PATH=$path GPUSERVE_CLIENTS_PYTHON=$clients GPUSERVE_DEPLOY_PYTHON=$deploy \
-        GPUSERVE_FRAMEWORKS_PYTHON=$frameworks GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
+        GPUSERVE_FRAMEWORKS_PYTHON=$frameworks GPUSERVE_HTTP_FRAMEWORKS_PYTHON=$http_frameworks GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
         "$@"
 }
 

@@ -61,7 +61,8 @@ bool gsv_problem_stays(enum gsv_problem kind)
     return kind == GSV_P_CONFLICT || kind == GSV_P_STATE || kind == GSV_P_UNSUPPORTED;
 }
 
-static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *complaint)
+static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *complaint,
+                         bool has_detail)
 {
     gsv_buffer_text(buffer, "{\"error\":{\"message\":");
     gsv_put_text(buffer, complaint->message);
@@ -71,7 +72,12 @@ static void write_openai(struct gsv_buffer *buffer, const struct gsv_complaint *
     gsv_put_text(buffer, complaint->param);
     gsv_buffer_text(buffer, ",\"code\":");
     gsv_put_text(buffer, rows[complaint->kind].openai_code);
-    gsv_buffer_text(buffer, "}}");
+    gsv_buffer_text(buffer, "}");
+    if (has_detail) {
+        gsv_buffer_text(buffer, ",\"detail\":");
+        gsv_put_text(buffer, complaint->message);
+    }
+    gsv_buffer_text(buffer, "}");
 }
 
 void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *complaint,
@@ -83,8 +89,8 @@ void gsv_problem_write(struct gsv_buffer *buffer, const struct gsv_complaint *co
                                           [GSV_COHERE] = "message",
                                           [GSV_JINA] = "message" };
 
-    if (dialect == GSV_OPENAI) {
-        write_openai(buffer, complaint);
+    if (dialect == GSV_OPENAI || dialect == GSV_VOYAGE) {
+        write_openai(buffer, complaint, dialect == GSV_VOYAGE);
         return;
     }
     gsv_buffer_format(buffer, "{\"%s\":", fields[dialect]);

@@ -14,7 +14,8 @@ enum gsv_dialect {
     GSV_TEI,    /* {"error","error_type"} */
     GSV_KSERVE, /* {"error"}; also TF Serving, Ollama, Hugging Face */
     GSV_COHERE, /* {"message"} */
-    GSV_JINA    /* {"message","detail"}: Cohere v1 and Jina share paths */
+    GSV_JINA,   /* {"message","detail"}: Cohere v1 and Jina share paths */
+    GSV_VOYAGE  /* {"error":{..},"detail"}: a request to OpenAI's path with Voyage's fields */
 };
 
 enum gsv_problem {

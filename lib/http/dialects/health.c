@@ -98,8 +98,8 @@ static void deep(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_health_routes[] = {
-    { "GET", "/health", GSV_TEI, GSV_OPEN, health },
-    { "GET", "/ping", GSV_TEI, GSV_OPEN, ready },
+    { "GET", "/health", GSV_TEI, GSV_OPEN, health, "text-embeddings-inference" },
+    { "GET", "/ping", GSV_TEI, GSV_OPEN, ready, "text-embeddings-inference" },
     { "GET", "/healthz", GSV_TEI, GSV_OPEN, ready },
     { "GET", "/readyz", GSV_TEI, GSV_OPEN, ready },
     { "GET", "/livez", GSV_TEI, GSV_OPEN, live },

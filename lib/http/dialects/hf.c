@@ -125,6 +125,6 @@ static void similarity(struct gsv_exchange *exchange)
 const struct gsv_route gsv_hf_routes[] = {
     { "POST", "/", GSV_TEI, GSV_JSON_BODY, any_task },
     { "POST", "/models/{model}", GSV_TEI, GSV_JSON_BODY, any_task },
-    { "POST", "/similarity", GSV_TEI, GSV_JSON_BODY, similarity },
+    { "POST", "/similarity", GSV_TEI, GSV_JSON_BODY, similarity, "text-embeddings-inference" },
     { 0 },
 };

@@ -284,6 +284,8 @@ static void embeddings(struct gsv_exchange *exchange)
     struct gsv_cut cut;
 
     exchange->state = wanted;
+    if (json_object_get(body, "truncation")) /* voyageai sends it always, and reads `detail` */
+        exchange->dialect = GSV_VOYAGE;
     if (!wanted || !take_model(exchange) || !check_form(exchange) ||
         !read_encoding(exchange, wanted) ||
         !gsv_output_set_read(exchange, &wanted->outputs, &job) || !check_type(exchange, wanted) ||
@@ -374,7 +376,8 @@ static void one_model(struct gsv_exchange *exchange)
 const struct gsv_route gsv_openai_routes[] = {
     { "POST", "/v1/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
     { "POST", "/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
-    { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
+    { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings,
+      "Azure OpenAI" },
     { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
     { "GET", "/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
     { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY, one_model },

@@ -28,7 +28,7 @@
 #include <string.h>
 
 struct rerank_ranking {
-    struct gsv_rerank rerank;
+    struct gsv_rerank rerank;    /* first: exchange->rerank points to it */
     struct gsv_inputs documents; /* unmodified; those of `rerank` may be truncated */
     struct gsv_cut cut;
     bool return_texts, is_voyage;
@@ -37,16 +37,21 @@ struct rerank_ranking {
 
 /* Starts the ranking. All dialects but TEI truncate long documents by default: the beginning is
  * often enough, and most of these clients cannot request it. */
-static bool start(struct gsv_exchange *exchange, struct rerank_ranking *ranking, const json_t *list,
+static bool start(struct gsv_exchange *exchange, struct rerank_ranking *ranking, const json_t *body,
                   const char *name, gsv_handler finish)
 {
-    exchange->state = ranking;
-    if (!gsv_rerank_read(exchange, &ranking->rerank, json_object_get(exchange->json, "query"), list,
-                         name))
+    if (!gsv_rerank_read(exchange, &ranking->rerank, json_object_get(body, "query"),
+                         json_object_get(body, name), name))
         return false;
     ranking->documents = ranking->rerank.documents;
     return gsv_inputs_cut_texts(exchange, &ranking->rerank.documents, &ranking->cut) &&
            gsv_rerank_start(exchange, &ranking->rerank, finish);
+}
+
+/* The ranking that start() began. */
+static const struct rerank_ranking *ranking_of(const struct gsv_exchange *exchange)
+{
+    return (const struct rerank_ranking *)exchange->rerank;
 }
 
 static size_t n_told(const struct rerank_ranking *ranking)
@@ -58,9 +63,9 @@ static size_t n_told(const struct rerank_ranking *ranking)
 
 /* ----------------------------------------------------------------------------------------- TEI */
 
-static void write_tei(struct gsv_exchange *exchange)
+void gsv_tei_put_ranking(struct gsv_exchange *exchange)
 {
-    const struct rerank_ranking *ranking = exchange->state;
+    const struct rerank_ranking *ranking = ranking_of(exchange);
     const struct gsv_inputs *texts = &ranking->rerank.documents;
     struct gsv_buffer *to = &exchange->reply;
 
@@ -77,23 +82,28 @@ static void write_tei(struct gsv_exchange *exchange)
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "]");
+}
+
+static void write_tei(struct gsv_exchange *exchange)
+{
+    gsv_tei_put_ranking(exchange);
     gsv_reply_json(exchange);
 }
 
-static void rerank_tei(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
+void gsv_tei_rerank_start(struct gsv_exchange *exchange, const json_t *body, gsv_handler finish)
 {
-    const json_t *body = exchange->json;
+    struct rerank_ranking *ranking = gsv_exchange_alloc(exchange, 1, sizeof(*ranking));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     int64_t top_n = INT64_MAX;
 
-    if (!gsv_request_body_model(exchange) || !gsv_option_truncation(exchange, body, &job) ||
+    if (!ranking || !gsv_option_truncation(exchange, body, &job) ||
         !gsv_member_count(exchange, body, "top_n", 1, INT64_MAX, &top_n) ||
         !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
         !gsv_member_flag(exchange, body, "return_text", &ranking->return_texts))
         return;
     ranking->top_n = (size_t)top_n;
     ranking->rerank.truncation = job.truncation;
-    start(exchange, ranking, json_object_get(body, "texts"), "texts", write_tei);
+    start(exchange, ranking, body, "texts", finish);
 }
 
 /* ---------------------------------------------------------------------- Cohere, Jina and others */
@@ -124,7 +134,7 @@ static void put_results(struct gsv_exchange *exchange, const struct rerank_ranki
 
 static void write_results(struct gsv_exchange *exchange)
 {
-    const struct rerank_ranking *ranking = exchange->state;
+    const struct rerank_ranking *ranking = ranking_of(exchange);
     const bool v2 = exchange->path[2] == '2';
     struct gsv_buffer *to = &exchange->reply;
 
@@ -208,36 +218,34 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
     return true;
 }
 
-static void rerank_documents(struct gsv_exchange *exchange, struct rerank_ranking *ranking)
+static void rerank_documents(struct gsv_exchange *exchange)
 {
-    const json_t *body = exchange->json;
+    struct rerank_ranking *ranking = gsv_exchange_alloc(exchange, 1, sizeof(*ranking));
 
-    if (!gsv_request_body_model(exchange) || !read_options(exchange, ranking))
+    if (!ranking || !gsv_request_body_model(exchange) || !read_options(exchange, ranking))
         return;
     exchange->cut_by = "`truncation`: true";
-    start(exchange, ranking, json_object_get(body, "documents"), "documents", write_results);
+    start(exchange, ranking, exchange->json, "documents", write_results);
 }
 
 void gsv_tei_rerank(struct gsv_exchange *exchange)
 {
-    struct rerank_ranking *ranking = gsv_exchange_alloc(exchange, 1, sizeof(*ranking));
-
-    if (!ranking)
-        return;
     if (exchange->dialect == GSV_TEI && !json_object_get(exchange->json, "documents")) {
-        rerank_tei(exchange, ranking);
+        if (gsv_request_body_model(exchange))
+            gsv_tei_rerank_start(exchange, exchange->json, write_tei);
         return;
     }
     if (exchange->dialect == GSV_TEI) /* llama.cpp's request: its errors have OpenAI's form */
         exchange->dialect = GSV_OPENAI;
-    rerank_documents(exchange, ranking);
+    rerank_documents(exchange);
 }
 
 const struct gsv_route gsv_rerank_routes[] = {
-    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank },
-    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank },
+    { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank,
+      "text-embeddings-inference, llama.cpp" },
+    { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank, "llama.cpp" },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Cohere, Jina" },
+    { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Jina, llama.cpp" },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank, "Cohere" },
     { 0 },
 };

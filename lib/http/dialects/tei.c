@@ -102,35 +102,60 @@ static void embed_all(struct gsv_exchange *exchange)
 
 /* -------------------------------------------------------------------------------------- sparse */
 
-/* Writes [{"index":1037,"value":0.5},...] from one row. */
-static void put_sparse(struct gsv_exchange *exchange, const float *row, uint32_t *indices,
-                       float *values)
-{
-    struct gsv_buffer *to = &exchange->reply;
-    const size_t n = gpuserve_sparse_compact(row, exchange->work.columns, indices, values,
-                                             exchange->work.columns);
+struct tei_sparse {
+    uint32_t *indices; /* [columns] */
+    float *values;
+};
 
+/* The arrays of the exchange for the entries of one row, in exchange->state; NULL after gsv_refuse.
+ */
+static struct tei_sparse *sparse_entries(struct gsv_exchange *exchange)
+{
+    const size_t n = exchange->work.columns;
+    struct tei_sparse *entries = exchange->state;
+
+    if (entries)
+        return entries;
+    entries = gsv_exchange_alloc(exchange, 1, sizeof(*entries));
+    if (!entries)
+        return NULL;
+    entries->indices = gsv_exchange_alloc(exchange, n, sizeof(*entries->indices));
+    entries->values = gsv_exchange_alloc(exchange, n, sizeof(*entries->values));
+    if (!entries->indices || !entries->values)
+        return NULL;
+    exchange->state = entries;
+    return entries;
+}
+
+bool gsv_tei_put_sparse(struct gsv_exchange *exchange, size_t i)
+{
+    const struct tei_sparse *entries = sparse_entries(exchange);
+    struct gsv_buffer *to = &exchange->reply;
+    size_t n;
+
+    if (!entries)
+        return false;
+    n = gpuserve_sparse_compact(gsv_call_row(exchange, i), exchange->work.columns, entries->indices,
+                                entries->values, exchange->work.columns);
     gsv_buffer_text(to, "[");
-    for (size_t i = 0; i < n; i++) {
-        gsv_buffer_format(to, "%s{\"index\":%u,\"value\":", i > 0 ? "," : "", indices[i]);
-        gsv_put_float(to, values[i]);
+    for (size_t j = 0; j < n; j++) {
+        gsv_buffer_format(to, "%s{\"index\":%u,\"value\":", j > 0 ? "," : "", entries->indices[j]);
+        gsv_put_float(to, entries->values[j]);
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "]");
+    return true;
 }
 
 static void write_sparse(struct gsv_exchange *exchange)
 {
-    uint32_t *indices = gsv_exchange_alloc(exchange, exchange->work.columns, sizeof(*indices));
-    float *values = gsv_exchange_alloc(exchange, exchange->work.columns, sizeof(*values));
     struct gsv_buffer *to = &exchange->reply;
 
-    if (!indices || !values)
-        return;
     gsv_buffer_text(to, "[");
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
         gsv_buffer_text(to, i > 0 ? "," : "");
-        put_sparse(exchange, gsv_call_row(exchange, i), indices, values);
+        if (!gsv_tei_put_sparse(exchange, i))
+            return;
     }
     gsv_buffer_text(to, "]");
     gsv_reply_json(exchange);
@@ -154,6 +179,15 @@ static void embed_sparse(struct gsv_exchange *exchange)
     if (gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs))
         gsv_call_start(exchange, &job, &inputs, write_sparse);
+}
+
+/* Classification. A body with `instances` is Vertex AI's, of any model. */
+static void predict(struct gsv_exchange *exchange)
+{
+    if (json_object_get(exchange->json, "instances"))
+        gsv_vertex(exchange);
+    else
+        gsv_tei_predict(exchange);
 }
 
 /* SageMaker's path: the request and the model select one of the others. */
@@ -180,8 +214,8 @@ const struct gsv_route gsv_tei_routes[] = {
     { "POST", "/embed", GSV_TEI, GSV_JSON_BODY, embed },
     { "POST", "/embed_all", GSV_TEI, GSV_JSON_BODY, embed_all },
     { "POST", "/embed_sparse", GSV_TEI, GSV_JSON_BODY, embed_sparse },
-    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, gsv_tei_predict },
-    { "POST", "/invocations", GSV_TEI, GSV_JSON_BODY, invoke },
+    { "POST", "/predict", GSV_TEI, GSV_JSON_BODY, predict, "text-embeddings-inference, Vertex AI" },
+    { "POST", "/invocations", GSV_TEI, GSV_JSON_BODY, invoke, "SageMaker" },
     { "GET", "/info", GSV_TEI, GSV_WITHOUT_BODY, gsv_tei_info },
     { 0 },
 };

@@ -1,5 +1,5 @@
 /*
- * tei_predict.c - TEI's /predict: classification of texts and pairs.
+ * tei_predict.c - TEI's classification of texts and pairs, the inputs of /predict.
  *
  *   "a"                    one text
  *   ["a"], ["a","b"]       one text, one pair
@@ -28,6 +28,7 @@ struct predict {
     size_t n;
     bool nested, raw;
     uint32_t truncation;
+    gsv_handler finish;
 };
 
 /* ---------------------------------------------------------------------------------------- reply */
@@ -59,7 +60,7 @@ static void take_rows(struct gsv_exchange *exchange)
     if (done == &predict->texts && predict->pairs.inputs.n > 0)
         start(exchange, &predict->pairs);
     else
-        write_predictions(exchange);
+        predict->finish(exchange);
 }
 
 static void start(struct gsv_exchange *exchange, const struct tei_predict_part *part)
@@ -141,18 +142,31 @@ static bool read_inputs(struct gsv_exchange *exchange, const json_t *value, stru
     return true;
 }
 
-void gsv_tei_predict(struct gsv_exchange *exchange)
+const float *gsv_tei_predict_row(const struct gsv_exchange *exchange, size_t i)
 {
-    const json_t *body = exchange->json;
+    return ((const struct predict *)exchange->state)->rows[i];
+}
+
+void gsv_tei_predict_start(struct gsv_exchange *exchange, const json_t *inputs,
+                           const json_t *options, gsv_handler finish)
+{
     struct predict *predict = gsv_exchange_alloc(exchange, 1, sizeof(*predict));
     gpuserve_job job = GPUSERVE_JOB_INIT;
 
     exchange->state = predict;
-    if (!predict || !gsv_request_body_model(exchange) || !gsv_require_classifier(exchange) ||
-        !gsv_option_truncation(exchange, body, &job) ||
-        !gsv_member_flag(exchange, body, "raw_scores", &predict->raw) ||
-        !read_inputs(exchange, json_object_get(body, "inputs"), predict))
+    if (!predict || !gsv_require_classifier(exchange) ||
+        !gsv_option_truncation(exchange, options, &job) ||
+        !gsv_member_flag(exchange, options, "raw_scores", &predict->raw) ||
+        !read_inputs(exchange, inputs, predict))
         return;
+    predict->finish = finish;
     predict->truncation = job.truncation;
     start(exchange, predict->texts.inputs.n > 0 ? &predict->texts : &predict->pairs);
+}
+
+void gsv_tei_predict(struct gsv_exchange *exchange)
+{
+    if (gsv_request_body_model(exchange))
+        gsv_tei_predict_start(exchange, json_object_get(exchange->json, "inputs"), exchange->json,
+                              write_predictions);
 }

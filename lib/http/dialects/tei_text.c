@@ -213,8 +213,9 @@ static void detokenize(struct gsv_exchange *exchange)
 }
 
 const struct gsv_route gsv_text_routes[] = {
-    { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, tokenize },
+    { "POST", "/tokenize", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, tokenize,
+      "text-embeddings-inference, llama.cpp" },
     { "POST", "/decode", GSV_TEI, GSV_JSON_BODY | GSV_LONG_REPLY, decode },
-    { "POST", "/detokenize", GSV_OPENAI, GSV_JSON_BODY | GSV_LONG_REPLY, detokenize },
+    { "POST", "/detokenize", GSV_OPENAI, GSV_JSON_BODY | GSV_LONG_REPLY, detokenize, "llama.cpp" },
     { 0 },
 };

@@ -380,6 +380,6 @@ const struct gsv_route gsv_vllm_routes[] = {
     { "POST", "/score", GSV_OPENAI, GSV_JSON_BODY, score },
     { "POST", "/v1/score", GSV_OPENAI, GSV_JSON_BODY, score },
     { "POST", "/pooling", GSV_OPENAI, GSV_JSON_BODY, pooling },
-    { "POST", "/embedding", GSV_OPENAI, GSV_JSON_BODY, embedding },
+    { "POST", "/embedding", GSV_OPENAI, GSV_JSON_BODY, embedding, "llama.cpp" },
     { 0 },
 };

@@ -53,6 +53,7 @@ const struct gsv_route gsv_page_routes[] = {
     { "GET", "/docs", GSV_TEI, GSV_OPEN, docs_html },
     { "GET", "/docs.js", GSV_TEI, GSV_OPEN, docs_js },
     { "GET", "/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
-    { "GET", "/api-doc/openapi.json", GSV_TEI, GSV_OPEN, openapi_json },
+    { "GET", "/api-doc/openapi.json", GSV_TEI, GSV_OPEN, openapi_json,
+      "text-embeddings-inference" },
     { 0 },
 };

@@ -50,8 +50,9 @@ struct gpuserve_http {
     size_t n_origins;
     char **allowed_hosts; /* [n_allowed_hosts] */
     size_t n_allowed_hosts;
-    char own_name[256]; /* host name of this machine */
-    bool is_loopback;   /* the listening address is a loopback address */
+    char *predict_route, *health_route; /* further paths of /vertex and /health, or NULL */
+    char own_name[256];                 /* host name of this machine */
+    bool is_loopback;                   /* the listening address is a loopback address */
     uint64_t started_ns;
     uint64_t seed; /* random; part of request ids */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;

@@ -25,7 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH_BYTES = 512, TRACE_BYTES = 55, CLIENT_LEFT = 499 /* as in nginx */ };
+enum {
+    MAX_PATH_BYTES = 512,
+    MESSAGE_PATH_BYTES = 400,
+    TRACE_BYTES = 55,
+    CLIENT_LEFT = 499 /* as in nginx */
+};
 
 /* ---------------------------------------------------------------------------------- open, close */
 
@@ -153,12 +158,32 @@ static bool has_left(const struct gsv_exchange *exchange)
                                      exchange->client && exchange->client->gone);
 }
 
+static unsigned status_of(const struct gsv_exchange *exchange)
+{
+    return has_left(exchange) ? (unsigned)CLIENT_LEFT : exchange->status;
+}
+
+/* The members of all lines of a JSON log: "level":"info","message":"POST /embed 200". */
+static void put_message(struct gsv_buffer *line, const struct gsv_exchange *exchange)
+{
+    const char *path = exchange->path ? exchange->path : "";
+    const unsigned status = status_of(exchange);
+    char message[MAX_PATH_BYTES];
+
+    snprintf(message, sizeof(message), "%.16s %.*s %u", exchange->method,
+             (int)gsv_utf8_valid_length(path, strnlen(path, MESSAGE_PATH_BYTES)), path, status);
+    gsv_buffer_format(line, ",\"level\":\"%s\"", status >= 500 ? "error" : "info");
+    put_member(line, "message", message);
+}
+
 static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchange)
 {
     const struct gsv_request_usage *usage = &exchange->usage;
     const uint64_t us = (gsv_now_ns() - exchange->begun_ns) / 1000;
 
     put_time(line);
+    if (exchange->server->options.json_log)
+        put_message(line, exchange);
     put_member(line, "id", exchange->id);
     put_trace(line, gsv_header(exchange, "traceparent"));
     put_client(line, exchange->client);
@@ -167,9 +192,8 @@ static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchang
     put_member(line, "path", exchange->path);
     if (exchange->served)
         put_member(line, "model", exchange->served->name);
-    gsv_buffer_format(line, ",\"status\":%u,\"bytes\":%zu,\"us\":%llu",
-                      has_left(exchange) ? CLIENT_LEFT : exchange->status, exchange->n_reply_bytes,
-                      (unsigned long long)us);
+    gsv_buffer_format(line, ",\"status\":%u,\"bytes\":%zu,\"us\":%llu", status_of(exchange),
+                      exchange->n_reply_bytes, (unsigned long long)us);
     if (usage->n_tokens)
         gsv_buffer_format(
             line,

@@ -131,6 +131,11 @@ void gsv_add_header(struct gsv_exchange *exchange, const char *name, const char 
 {
     if (!value || exchange->n_headers == GSV_MAX_HEADERS)
         return;
+    for (size_t i = 0; i < exchange->n_headers; i++) { /* a request may run several equal jobs */
+        if (strcmp(exchange->headers[i].name, name) == 0 &&
+            strcmp(exchange->headers[i].value, value) == 0)
+            return;
+    }
     exchange->headers[exchange->n_headers].name = name;
     exchange->headers[exchange->n_headers].value = value;
     exchange->n_headers++;

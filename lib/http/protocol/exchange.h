@@ -143,7 +143,8 @@ char *gsv_exchange_format(struct gsv_exchange *exchange, const char *format, ...
 
 /* A request header, or NULL. */
 const char *gsv_header(const struct gsv_exchange *exchange, const char *name);
-/* Adds a reply header; `name` and `value` are borrowed until the reply is queued. */
+/* Adds a reply header, once if it is equal; `name` and `value` are borrowed until the reply is
+ * queued. */
 void gsv_add_header(struct gsv_exchange *exchange, const char *name, const char *value);
 
 /* Completes the reply with the contents of exchange->reply. */

@@ -7,16 +7,37 @@
 #include "lib/http/protocol/route.h"
 
 #include "lib/http/net/framing.h"
+#include "lib/http/net/server_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct gsv_route *const tables[] = {
-    gsv_health_routes, gsv_tfserving_routes, gsv_openai_routes,     gsv_tei_routes,
-    gsv_text_routes,   gsv_rerank_routes,    gsv_cohere_routes,     gsv_ollama_routes,
-    gsv_kserve_routes, gsv_hf_routes,        gsv_metrics_routes,    gsv_page_routes,
-    gsv_vllm_routes,   gsv_files_routes,     gsv_batch_jobs_routes,
+struct route_table {
+    const struct gsv_route *rows;
+    const char *protocol; /* of the rows without one of their own */
 };
+
+static const struct route_table tables[] = {
+    { gsv_health_routes, "gpuserve" },
+    { gsv_tfserving_routes, "TensorFlow Serving, KServe v1" },
+    { gsv_openai_routes, "OpenAI" },
+    { gsv_tei_routes, "text-embeddings-inference" },
+    { gsv_text_routes, "text-embeddings-inference" },
+    { gsv_rerank_routes, "text-embeddings-inference" },
+    { gsv_cohere_routes, "Cohere" },
+    { gsv_ollama_routes, "Ollama" },
+    { gsv_kserve_routes, "KServe v2, Triton" },
+    { gsv_hf_routes, "Hugging Face" },
+    { gsv_metrics_routes, "Prometheus" },
+    { gsv_page_routes, "gpuserve" },
+    { gsv_vllm_routes, "vLLM" },
+    { gsv_files_routes, "OpenAI" },
+    { gsv_batch_jobs_routes, "OpenAI" },
+    { gsv_vertex_routes, "Vertex AI, text-embeddings-inference" },
+};
+enum { N_TABLES = sizeof(tables) / sizeof(tables[0]) };
+
+enum { ALLOWED_BYTES = 64 };
 
 struct route_span {
     const char *begin, *end; /* NULL: not in the pattern */
@@ -95,30 +116,64 @@ static bool method_matches(const char *given, const struct gsv_route *route)
            (strcmp(given, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-bool gsv_route_find(struct gsv_exchange *exchange)
+/* The first row whose pattern and method match. *model and *version are its spans. NULL: none;
+ * `allowed` then names the methods of the first pattern that matches, "" if none does. */
+static const struct gsv_route *find(const char *path, const char *method, struct route_span *model,
+                                    struct route_span *version, char allowed[ALLOWED_BYTES])
 {
     const char *pattern = NULL; /* the first one that matched */
-    char allowed[64] = "";
 
-    exchange->dialect = dialect_of(exchange->path);
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
-        for (const struct gsv_route *route = tables[t]; route->method; route++) {
-            struct route_span model = { 0 }, version = { 0 };
-
+    allowed[0] = 0;
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
+            *model = *version = (struct route_span){ 0 };
             if ((pattern && strcmp(pattern, route->pattern) != 0) ||
-                !matches(route->pattern, exchange->path, &model, &version))
+                !matches(route->pattern, path, model, version))
                 continue;
             pattern = route->pattern;
-            if (method_matches(exchange->method, route))
-                return take(exchange, route, model, version);
+            if (method_matches(method, route))
+                return route;
             if (!strstr(allowed, route->method) &&
-                strlen(allowed) + strlen(route->method) + 3 < sizeof(allowed)) {
+                strlen(allowed) + strlen(route->method) + 3 < ALLOWED_BYTES) {
                 strcat(allowed, allowed[0] ? ", " : "");
                 strcat(allowed, route->method);
             }
         }
     }
-    return refuse(exchange, allowed);
+    return NULL;
+}
+
+/* The path that another one of the options stands for; NULL: it is none of them. */
+static const char *canonical(const struct gpuserve_http *server, const char *path)
+{
+    if (server->predict_route && strcmp(path, server->predict_route) == 0)
+        return "/vertex";
+    return server->health_route && strcmp(path, server->health_route) == 0 ? "/health" : NULL;
+}
+
+bool gsv_route_is_path(const char *path)
+{
+    const size_t size = strlen(path);
+
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)path[i] <= ' ' || (unsigned char)path[i] >= 0x7F)
+            return false;
+    }
+    return path[0] == '/' && size < GSV_TARGET_BYTES && !strpbrk(path, "?#%");
+}
+
+bool gsv_route_find(struct gsv_exchange *exchange)
+{
+    const char *other = canonical(exchange->server, exchange->path);
+    const struct gsv_route *route;
+    struct route_span model, version;
+    char allowed[ALLOWED_BYTES];
+
+    exchange->dialect = dialect_of(exchange->path);
+    route = find(exchange->path, exchange->method, &model, &version, allowed);
+    if (!route && !allowed[0] && other)
+        route = find(other, exchange->method, &model, &version, allowed);
+    return route ? take(exchange, route, model, version) : refuse(exchange, allowed);
 }
 
 enum gsv_dialect gsv_route_dialect(const char *target)
@@ -126,8 +181,8 @@ enum gsv_dialect gsv_route_dialect(const char *target)
     char path[GSV_TARGET_BYTES];
 
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(target, "?"), target);
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
-        for (const struct gsv_route *route = tables[t]; route->method; route++) {
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
             struct route_span model = { 0 }, version = { 0 };
 
             if (matches(route->pattern, path, &model, &version))
@@ -135,4 +190,22 @@ enum gsv_dialect gsv_route_dialect(const char *target)
         }
     }
     return dialect_of(path);
+}
+
+GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity)
+{
+    size_t n = 0;
+
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++, n++) {
+            if (endpoints && n < capacity)
+                endpoints[n] = (gpuserve_http_endpoint){
+                    .method = route->method,
+                    .path = route->pattern,
+                    .protocol = route->protocol ? route->protocol : tables[t].protocol,
+                    .is_open = (route->flags & GSV_OPEN) != 0,
+                };
+        }
+    }
+    return n;
 }

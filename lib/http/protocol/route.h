@@ -5,6 +5,9 @@
  * much of the path as possible, slashes included, because clients do not escape them. {version} and
  * {id} match up to the next '/' or ':'. The first pattern that matches decides; its rows list the
  * allowed methods.
+ *
+ * Paths that the server's options name for Vertex AI stand for /vertex and /health, unless a
+ * pattern matches them.
  */
 #ifndef GSV_HTTP_ROUTE_H
 #define GSV_HTTP_ROUTE_H
@@ -26,7 +29,11 @@ struct gsv_route {
     enum gsv_dialect dialect;
     unsigned flags;
     gsv_handler handler;
+    const char *protocol; /* whose clients send it, "A, B"; NULL: that of the table in route.c */
 };
+
+/* True if `path` can be the path of a request: "/predict", "/v1/endpoints/1:predict". */
+bool gsv_route_is_path(const char *path);
 
 /* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: unknown
  * path, or wrong method. */
@@ -48,6 +55,7 @@ extern const struct gsv_route gsv_hf_routes[];
 extern const struct gsv_route gsv_kserve_routes[];
 extern const struct gsv_route gsv_metrics_routes[];
 extern const struct gsv_route gsv_tfserving_routes[];
+extern const struct gsv_route gsv_vertex_routes[];
 extern const struct gsv_route gsv_vllm_routes[];
 extern const struct gsv_route gsv_files_routes[];
 extern const struct gsv_route gsv_batch_jobs_routes[];

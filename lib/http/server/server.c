@@ -13,6 +13,7 @@
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access_log.h"
+#include "lib/http/protocol/route.h"
 #include "lib/http/protocol/worker_threads.h"
 
 #include "lib/base/alloc.h"
@@ -155,6 +156,20 @@ static gpuserve_status copy_origins(struct gpuserve_http *server, gpuserve_error
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for origins");
 }
 
+/* Copies a path of the options, which may be NULL. */
+static gpuserve_status copy_route(char **copy, const char *name, const char *path,
+                                  gpuserve_error *error)
+{
+    if (!path)
+        return GPUSERVE_OK;
+    if (!gsv_route_is_path(path))
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "`%s`: \"%.200s\" is not a path such as /predict", name, path);
+    *copy = gsv_copy_text(path, strlen(path));
+    return *copy ? GPUSERVE_OK
+                 : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path of the options");
+}
+
 /* --------------------------------------------------------------------------------------- start */
 
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
@@ -253,6 +268,11 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = gsv_hosts_open(server, error);
     if (st == GPUSERVE_OK)
+        st = copy_route(&server->predict_route, "predict_route", server->options.predict_route,
+                        error);
+    if (st == GPUSERVE_OK)
+        st = copy_route(&server->health_route, "health_route", server->options.health_route, error);
+    if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
     server->has_keys = server->keys->n > 0;
     if (st == GPUSERVE_OK)
@@ -313,6 +333,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.allowed_hosts = NULL;
     server->options.access_log = NULL;
     server->options.unix_path = NULL;
+    server->options.predict_route = NULL;
+    server->options.health_route = NULL;
     server->options.batch_dir = NULL;
     server->options.tls_certificate_file = NULL;
     server->options.tls_key_file = NULL;
@@ -437,6 +459,8 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
         free(server->origins[i]);
     free(server->origins);
     gsv_hosts_close(server);
+    free(server->predict_route);
+    free(server->health_route);
     gsv_keys_close(server->keys);
     gsv_tls_close(&server->tls);
     gsv_access_log_close(server->access_log);

@@ -30,6 +30,9 @@ def record(required=(), **properties):
     return {**made, "required": list(required)} if required else made
 
 
+TASK_TYPES = ["RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT", "SEMANTIC_SIMILARITY", "CLASSIFICATION", "CLUSTERING", "QUESTION_ANSWERING",
+              "FACT_VERIFICATION", "CODE_RETRIEVAL_QUERY"]
+
 # llama.cpp's forms of a text, and a list of ids that has texts.
 LLAMA_TEXT = {"anyOf": [TEXT, record(("prompt_string",), prompt_string=TEXT, multimodal_data={"type": ["array", "null"], "maxItems": 0}),
                         record(("content",), content={"type": "array", "minItems": 1, "items": record(
@@ -161,6 +164,14 @@ BATCH = record(("id", "object", "endpoint", "input_file_id", "status", "request_
 LIST = record(("object", "data", "has_more"), object={"const": "list"}, data={"type": "array"}, has_more=FLAG)
 FORM = record(("file", "purpose"), file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
 
+VERTEX = record(("instances",), model=MODEL, instances={"type": "array", "minItems": 1, "items": {"anyOf": [
+    TEXT, record(("inputs",), inputs=ANY_INPUT), record(("text",), text=TEXT),
+    record(("content",), content=TEXT, task_type={"type": "string", "enum": TASK_TYPES}), record(("query", "texts"), query=TEXT, texts=TEXTS)]}},
+    parameters={"type": ["object", "null"], "properties": {
+        "truncate": TRUNCATE, "truncation_direction": SIDE, "normalize": FLAG, "prompt_name": {"type": ["string", "null"]}, "dimensions": DIMENSIONS,
+        "raw_scores": FLAG, "autoTruncate": FLAG, "outputDimensionality": DIMENSIONS}})
+PREDICTIONS = record(("predictions",), predictions={"type": "array"})
+
 # (method, path, dialect, summary, request or None, reply: a schema, or a media type)
 SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
@@ -212,9 +223,10 @@ ROWS = [
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
         prompt_name={"type": ["string", "null"]}), {"type": "array", "items": {"type": "array", "items": record(
             ("index", "value"), index=COUNT, value={"type": "number"})}}),
-    ("POST", "/predict", "tei", "Classify", record(("inputs",), model=MODEL, inputs={}, raw_scores=FLAG,
-     truncate=TRUNCATE, truncation_direction=SIDE),
-     {"anyOf": [SCORED, {"type": "array", "items": SCORED}]}),
+    ("POST", "/predict", "tei", "Classify, or with `instances` as /vertex", {"anyOf": [record(("inputs",), model=MODEL, inputs={},
+     raw_scores=FLAG, truncate=TRUNCATE, truncation_direction=SIDE), VERTEX]},
+     {"anyOf": [SCORED, {"type": "array", "items": SCORED}, PREDICTIONS]}),
+    ("POST", "/vertex", "tei", "The task of the model (Google Vertex AI)", VERTEX, PREDICTIONS),
     ("POST", "/invocations", "tei", "The task of the model (SageMaker)", record((), model=MODEL, inputs={}, query=TEXT, texts=TEXTS), {}),
     ("GET", "/info", "tei", "Describe the server and its model", None, record(("model_id", "max_input_length", "version"),
      model_id={"type": "string"}, max_input_length=COUNT, version={"type": "string"})),

@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import unittest
 
 from serving import MINILM, Served, main, use_clients
 
 use_clients()
+
+from common import gpuserve  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 HEAD = os.path.join(ROOT, "tests/data/heads/topic.safetensors")
@@ -28,6 +31,68 @@ def routes():
                 r'\{ "(GET|POST|DELETE)", (?:([A-Z]\w*)(?: ?|,))?(?:"([^"]*)")?,? GSV_', text):
             found.add((method, names.get(base, "") + rest))
     return found
+
+
+def documented():
+    """(protocol, method, path) of the table in docs/http.md. `[x]` in a path is optional; a path without a method has
+    the one before it, an empty first cell means that of the row above."""
+    with open(os.path.join(ROOT, "docs/http.md"), encoding="utf-8") as file:
+        table = file.read().split("## Endpoints\n")[1].strip().split("\n\n")[0].splitlines()[2:]
+    protocols = []
+    for row in table:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        protocols = cells[0].split(", ") if cells[0] else protocols
+        method = None
+        for given, path in re.findall(r"`(?:(GET|POST|DELETE) )?(/[^`]*)`", cells[1]):
+            method = given or method
+            optional = re.search(r"\[(.*)\]", path)
+            for one in {path.replace(optional.group(0), part) for part in ("", optional.group(1))} if optional else (path,):
+                yield from ((protocol, method, one) for protocol in protocols)
+
+
+class Endpoints(unittest.TestCase):
+    def listed(self):
+        done = gpuserve("serve", "--list-endpoints", "json")
+        self.assertEqual(done.returncode, 0, done.err)
+        return json.loads(done.out)
+
+    def test_json_has_the_routes(self):
+        listed = self.listed()
+        self.assertEqual({(one["method"], one["path"]) for one in listed}, routes())
+        self.assertEqual(len(listed), len({(one["method"], one["path"]) for one in listed}))
+
+    def test_text_has_the_same(self):
+        rows = [line.split(None, 3) for line in gpuserve("serve", "--list-endpoints", "text").out.splitlines()]
+        self.assertEqual(rows[0], ["METHOD", "PATH", "KEY", "PROTOCOL"])
+        self.assertEqual(rows[1:], [[one["method"], one["path"], "yes" if one["needs_key"] else "no", ", ".join(one["protocols"])]
+                                    for one in self.listed()])
+
+    def test_the_document_s_table_has_the_same(self):
+        there = {(protocol, one["method"], one["path"]) for one in self.listed() for protocol in one["protocols"]}
+        self.assertEqual(set(documented()), there)
+
+
+class Clients(unittest.TestCase):
+    def test_the_document_names_each(self):
+        with open(os.path.join(ROOT, "docs/http.md"), encoding="utf-8") as file:
+            section = file.read().split("## Clients\n")[1].split("\n## ")[0]
+        with open(os.path.join(ROOT, "tests/http/requirements-frameworks.txt"), encoding="utf-8") as file:
+            names = re.findall(r"^([\w-]+)==", file.read(), re.MULTILINE)
+        self.assertGreater(len(names), 5)
+        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client"):
+            self.assertRegex(section, r"(?<![\w-])%s(?![\w-])" % name)
+
+
+class Keys(Served):
+    """`needs_key` of the list is what a server with a key does."""
+    arguments = (MINILM, "--api-key", "secret")
+
+    def test_needs_key(self):
+        listed = json.loads(gpuserve("serve", "--list-endpoints", "json").out)
+        self.assertTrue(any(not one["needs_key"] for one in listed))
+        for one in listed:
+            path = re.sub(r"\{\w+\}", "1", one["path"])
+            self.assertEqual(self.server.request(one["method"], path, b"{}").status == 401, one["needs_key"], one)
 
 
 class Document(Served):

@@ -179,6 +179,9 @@ class Configuration(Folder):
             self.assertEqual(self.check("m", DTYPE=name)["dtype"], ours)
             self.assertEqual(self.check("m", "--dtype", name)["dtype"], ours)
         self.assertEqual(self.check("m", MAX_CONCURRENT_REQUESTS="7")["max-connections"], 7)
+        self.assertEqual(self.check("m", AIP_HTTP_PORT="7080", AIP_PREDICT_ROUTE="/v1/a:predict", AIP_HEALTH_ROUTE="/v1/a"),
+                         {"models": ["m"], "port": 7080, "predict-route": "/v1/a:predict", "health-route": "/v1/a"})
+        self.fails(["`predict_route`", "is not a path"], "m", "--predict-route", "predict")
         self.assertEqual(self.check("m", "--max-concurrent-requests", "8")["max-connections"], 8)
 
     # Every option of text-embeddings-inference's router, as its README lists them (1.9): flag, value, what
@@ -197,7 +200,7 @@ class Configuration(Folder):
         ("hf-api-token", "hf_secret", "gpuserve pull"), ("hostname", "::1", {"host": "::1"}), ("port", "8123", {"port": 8123}),
         ("uds-path", "/tmp/a", "in its own process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
         ("payload-limit", "1000", {"max-body-bytes": 1000}), ("api-key", "k", {"api-key": ["(hidden)"]}),
-        ("json-output", None, "--access-log"), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
+        ("json-output", None, {"log-format": "json"}), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
         ("otlp-service-name", "b", "--access-log"), ("prometheus-port", "9000", "--open-metrics"),
         ("cors-allow-origin", "*", {"cors-origin": ["*"]}))
 
@@ -244,6 +247,9 @@ class Configuration(Folder):
         self.fails(["exclude each other"], "m", "--default-prompt", "a", DEFAULT_PROMPT_NAME="b")
         self.fails(["does not accept a value"], "m", "--auto-truncate=maybe")
         self.fails(["does not accept a value"], "m", "--insecure=true")
+        self.fails(["does not accept a value"], "m", "--json-output=true")
+        self.fails(["JSON_OUTPUT", "maybe"], "m", JSON_OUTPUT="maybe")
+        self.assertEqual(self.check("m", "--log-format", "text", JSON_OUTPUT="true")["log-format"], "text")
         self.fails(["only with one model", "MODEL@REVISION"], "m", "n", "--revision", "a")
         self.fails(["only with one model"], "m@b", "--revision", "a")
         self.fails(["not a branch, tag or commit"], "m", "--revision", "../a")
