@@ -25,7 +25,7 @@ KEYS = {
     "CUDA graph, program": ("kernels/cuda/runtime/graph_cache.cu",
                             "graph->last_use > 0 && graph->program == program && same_shape(&graph->shape, shape)", "&&",
                             ["kernels-cuda-batch"]),
-    "cuBLASLt choice": ("kernels/cuda/runtime/cublaslt.cu", "choice->n == linear->n && choice->k == linear->k && choice->math == linear->math",
+    "cuBLASLt choice": ("kernels/cuda/runtime/cublaslt_tuner.cu", "choice->n == linear->n && choice->k == linear->k && choice->math == linear->math",
                         "&&", ["kernels-cuda-faults"]),
     "cuBLASLt checked rows": ("kernels/cuda/runtime/cublaslt.cu", "word && (__atomic_load_n(word, __ATOMIC_RELAXED) & bit)", "&&",
                               ["kernels-cuda-faults"]),

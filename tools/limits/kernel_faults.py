@@ -17,7 +17,8 @@ ATTENTION = "kernels/cuda/attention/attention_mma.cuh"
 NORM = "kernels/cuda/ops/rownorm.cuh"
 POOL = "kernels/cuda/ops/pool.cu"
 LT = "kernels/cuda/runtime/cublaslt.cu"
-TESTS = {GEMM: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults",
+TUNER = "kernels/cuda/runtime/cublaslt_tuner.cu"
+TESTS = {GEMM: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults", TUNER: "faults",
          "kernels/cuda/ops/bias_act.cu": "linear", "kernels/cuda/ops/glu.cu": "gates", "kernels/cuda/ops/math.cuh": "linear",
          "kernels/cuda/ops/embed.cu": "rows", "kernels/cuda/ops/gemv.cu": "linear"}
 # (name, file, text, its replacement)
@@ -66,11 +67,11 @@ FAULTS = (
     ("GELU: negative values as positive", "kernels/cuda/ops/math.cuh", "x > 0.f ? x * (1.f - p) : x * p", "x * (1.f - p)"),
     ("cuBLASLt: the residual is lost", LT, "adds ? 1.f : 0.f", "0.f"),
     ("cuBLASLt: the bias is added twice", LT, "    rest.bias = NULL; /* added by cuBLASLt */\n", ""),
-    ("cuBLASLt: rows are not compared", LT, "memcmp(want, got, row * m) == 0", "true"),
+    ("cuBLASLt: rows are not compared", TUNER, "memcmp(want, got, row * m) == 0", "true"),
     ("cuBLASLt: deterministic streams choose by the number of rows", LT, "    if (deterministic)\n        return &choice->fixed;\n", ""),
-    ("cuBLASLt: a choice on disk of another width", LT, "linear->n, linear->k, linear->math, device->name", "0, linear->k, linear->math, device->name"),
-    ("cuBLASLt: a choice on disk of another depth", LT, "linear->n, linear->k, linear->math, device->name", "linear->n, 0, linear->math, device->name"),
-    ("cuBLASLt: a choice on disk of another format", LT, "linear->n, linear->k, linear->math, device->name", "linear->n, linear->k, 0, device->name"),
+    ("cuBLASLt: a choice on disk of another width", TUNER, "linear->n, linear->k, linear->math, device->name", "0, linear->k, linear->math, device->name"),
+    ("cuBLASLt: a choice on disk of another depth", TUNER, "linear->n, linear->k, linear->math, device->name", "linear->n, 0, linear->math, device->name"),
+    ("cuBLASLt: a choice on disk of another format", TUNER, "linear->n, linear->k, linear->math, device->name", "linear->n, linear->k, 0, device->name"),
 )
 
 

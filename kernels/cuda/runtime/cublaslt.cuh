@@ -45,8 +45,8 @@ cudaError_t gsv_lt_multiply(const struct gpuserve_linear *linear, const struct g
                             bool deterministic, void *workspace, cudaStream_t stream);
 
 /*
- * The cuBLASLt functions loaded by cublaslt_loader.cu, for cublaslt.cu and
- * matmul_cublaslt.cu.
+ * The cuBLASLt functions loaded by cublaslt_loader.cu, and what cublaslt.cu shares with
+ * cublaslt_tuner.cu and matmul_cublaslt.cu.
  */
 
 struct gsv_lt_functions {
@@ -74,6 +74,53 @@ struct gsv_lt {
     struct gsv_lt_choice
         *choices; /* guarded by `lock`; entries in the list change only in their atomics */
 };
+
+/* Classes of numbers of rows, each with a choice of its own. */
+#ifdef GSV_CUDA_EMU
+#define GSV_LT_CLASSES 2
+#else
+#define GSV_LT_CLASSES 9
+#endif
+/* Row counts whose check result is cached; larger ones are checked each time. */
+#define GSV_LT_CHECKED_ROWS 8192
+
+struct gsv_lt_algo {
+    bool wins; /* the timing results; constant once the choice is in the list */
+    bool wins_with_gelu;
+    uint32_t withdrawn;  /* atomic: a call was refused */
+    uint32_t has_warned; /* atomic */
+    cublasLtMatmulAlgo_t algo;
+    uint32_t
+        checked[GSV_LT_CHECKED_ROWS / 32]; /* atomic, one bit per row count that passed the check */
+};
+
+struct gsv_lt_choice {
+    enum gsv_math math;
+    int32_t n;
+    int32_t k;
+    struct gsv_lt_algo choices[GSV_LT_CLASSES];
+    struct gsv_lt_algo fixed; /* of deterministic streams */
+    struct gsv_lt_choice *next;
+};
+
+/* The library's descriptors of one product; destroyed by gsv_lt_release(). */
+struct gsv_lt_product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t weight;
+    cublasLtMatrixLayout_t in;
+    cublasLtMatrixLayout_t out;
+};
+
+bool gsv_lt_describe(const struct gsv_lt_functions *f, const struct gpuserve_linear *linear,
+                     const struct gsv_gemm *gemm, struct gsv_lt_product *p);
+void gsv_lt_release(const struct gsv_lt_functions *f, struct gsv_lt_product *p);
+/* True if the library supports the algorithm for this number of rows within the workspace. */
+bool gsv_lt_passes_check(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                         const cublasLtMatmulAlgo_t *algo);
+/* The product and its activation by one algorithm. */
+cudaError_t gsv_lt_multiply_with(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                                 const cublasLtMatmulAlgo_t *algo, void *workspace,
+                                 cudaStream_t stream);
 
 /* The element type of a product's operands. */
 cudaDataType_t gsv_lt_type(enum gsv_math math);
