@@ -6,6 +6,7 @@
  * fails in turn, with each class of error.
  */
 #include "kernels/kernels.h"
+#include "tests/base/sanitized.h"
 #include "tests/cudaemu/emu.h"
 #include "tests/model/support.h"
 
@@ -137,7 +138,8 @@ Test(cuda_backend, tiny_models_equal_torch)
         snprintf(path, sizeof(path), "%s", test_data(reference));
         snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
-            check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
+            if (!FOR_RACES || i == m % (sizeof(bounds) / sizeof(bounds[0])))
+                check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
     }
 }
 
@@ -185,7 +187,8 @@ Test(cuda_backend, families_equal_transformers)
         snprintf(path, sizeof(path), "%s", test_data(reference));
         snprintf(reference, sizeof(reference), "models/%s/reference.safetensors", names[m]);
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
-            check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
+            if (!FOR_RACES || i == m % (sizeof(bounds) / sizeof(bounds[0])))
+                check_vectors(path, reference, "embedding_f64", 4, &bounds[i]);
     }
 }
 
@@ -274,7 +277,7 @@ Test(cuda_backend, heads_equal_transformers)
         { "deberta-v3-masked", "sparse_f64", GPUSERVE_TASK_SPARSE },
     };
 
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i += FOR_RACES ? 3 : 1)
         check_head(heads[i].name, heads[i].tensor, heads[i].task);
 }
 
@@ -346,6 +349,7 @@ Test(cuda_backend, special_tokens_inside_texts_equal_transformers)
     check_specials("mpnet");
 }
 
+#ifndef __SANITIZE_THREAD__ /* numbers of a large model, by the kernels of the small ones */
 Test(cuda_backend, minilm_equals_torch)
 {
     static const struct bounds fp16 = { GPUSERVE_DTYPE_FLOAT16, 0.99999, 5e-3 };
@@ -399,6 +403,8 @@ Test(cuda_backend, calibrated_int8_is_that_of_the_cpu)
     free_batch(&calibration);
     free_texts(&texts);
 }
+
+#endif
 
 /* ------------------------------------------------------------------- order, graphs, counting */
 

@@ -11,6 +11,7 @@
 #define GSV_TEST_KERNELS_CUDA_HARNESS_H
 
 #include "kernels/kernels.h"
+#include "tests/base/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <stdbool.h>
@@ -25,6 +26,13 @@ struct format {
 };
 extern const struct format formats[4];
 #define N_FORMATS 4
+
+/* True for most cases of the thread sanitizer, when case `i` is shape i / 3 in format i % 3: what a
+ * kernel's threads order depends on the shape, so each shape comes in one format, in turn. */
+static inline bool is_left_out(size_t i)
+{
+    return FOR_RACES && i % 3 != i / 3 % 3;
+}
 
 const struct gpuserve_backend *cuda_backend(void);
 struct gpuserve_device *cuda_device(void);

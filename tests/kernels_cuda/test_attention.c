@@ -259,24 +259,32 @@ static struct buffer make_qkv(const struct attention_case *c, uint32_t dtype, ui
     return qkv;
 }
 
+static void compare_with_ref(const struct attention_case *c, const struct format *format)
+{
+    const bool is_exact = format->dtype == GPUSERVE_DTYPE_FLOAT32;
+    const size_t n = (size_t)(tokens_of(&c->lengths) * c->n_heads * c->head_size);
+    struct buffer qkv = make_qkv(c, format->dtype, 81);
+    struct tables *tables = make_tables(c, format->dtype);
+    float *want = run_ref(c, &qkv, tables);
+    struct buffer got = run_cuda(c, format->dtype, c->n_heads, &qkv, tables);
+
+    /* A score of size s has an error of s * 6e-8 in its weight. */
+    cr_expect_leq(distance(got.host, want, n),
+                  format->tolerance + (is_exact ? 1e-6 * (double)c->gain : 0), "%s, case %td",
+                  format->name, c - cases);
+    free(want);
+    free_tables(tables);
+    free_buffer(&got), free_buffer(&qkv);
+}
+
 Test(kernels_cuda_attention, matches_ref)
 {
     for (size_t i = 0; i < N_CASES * 3; i++) {
-        const struct attention_case *c = &cases[i / 3];
-        const struct format *format = &formats[i % 3];
-        const size_t n = (size_t)(tokens_of(&c->lengths) * c->n_heads * c->head_size);
-        struct buffer qkv = make_qkv(c, format->dtype, 81);
-        struct tables *tables = make_tables(c, format->dtype);
-        float *want = run_ref(c, &qkv, tables);
-        struct buffer got = run_cuda(c, format->dtype, c->n_heads, &qkv, tables);
+        /* float32 has a kernel of its own; float16 and bfloat16, which take turns, share one. */
+        const bool is_twin = FOR_RACES && i % 3 == 1 + i / 3 % 2;
 
-        /* A score of size s has an error of s * 6e-8 in its weight. */
-        cr_expect_leq(distance(got.host, want, n),
-                      format->tolerance + (i % 3 == 0 ? 1e-6 * (double)c->gain : 0), "%s, case %zu",
-                      format->name, i / 3);
-        free(want);
-        free_tables(tables);
-        free_buffer(&got), free_buffer(&qkv);
+        if (!is_twin)
+            compare_with_ref(&cases[i / 3], &formats[i % 3]);
     }
 }
 
@@ -318,7 +326,8 @@ Test(kernels_cuda_attention, bits_do_not_depend_on_the_tile_height)
 {
     for (size_t i = 0; i < N_INVARIANT; i++)
         for (size_t f = 0; f < 3; f++)
-            try_heights(&invariant_cases[i], &formats[f]);
+            if (!is_left_out(3 * i + f))
+                try_heights(&invariant_cases[i], &formats[f]);
 }
 
 static void try_neighbours(const struct attention_case *among, const struct format *format)
@@ -354,7 +363,8 @@ Test(kernels_cuda_attention, bits_do_not_depend_on_the_neighbours)
 {
     for (size_t i = 0; i < N_INVARIANT; i++)
         for (size_t f = 0; f < 3; f++)
-            try_neighbours(&invariant_cases[i], &formats[f]);
+            if (!is_left_out(3 * i + f))
+                try_neighbours(&invariant_cases[i], &formats[f]);
 }
 
 /* A NaN in one text affects only the same head of the same text, and no query that does not attend

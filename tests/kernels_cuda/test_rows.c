@@ -81,14 +81,16 @@ static void try_embed(const struct format *format, int32_t hidden, const struct 
 Test(kernels_cuda_rows, embed)
 {
     for (size_t i = 0; i < N_WIDTHS * 3; i++)
-        try_embed(&formats[i % 3], widths[i / 3], &norms[0], i / 3 % 2 == 1, 0.0f);
+        if (!is_left_out(i))
+            try_embed(&formats[i % 3], widths[i / 3], &norms[0], i / 3 % 2 == 1, 0.0f);
 }
 
 Test(kernels_cuda_rows, embed_with_each_norm_and_scale)
 {
     for (size_t i = 0; i < N_NORMS * 6; i++)
-        try_embed(&formats[i % 3], i % 6 < 3 ? 128 : 36, &norms[i / 6], i / 6 % 2 == 1,
-                  i / 6 % 3 == 1 ? 0.0f : 11.5f);
+        if (!is_left_out(i))
+            try_embed(&formats[i % 3], i % 6 < 3 ? 128 : 36, &norms[i / 6], i / 6 % 2 == 1,
+                      i / 6 % 3 == 1 ? 0.0f : 11.5f);
 }
 
 /* Where an add_norm writes: apart, over its input or residual, and the sum over its own output. */
@@ -156,7 +158,7 @@ Test(kernels_cuda_rows, add_norm)
     static const int32_t row_counts[] = { 0, 1, 3, 4, 5, 37 };
 
     for (size_t i = 0; i < N_WIDTHS * 3; i++)
-        for (size_t r = 0; r < sizeof(row_counts) / sizeof(row_counts[0]); r++)
+        for (size_t r = 0; r < sizeof(row_counts) / sizeof(row_counts[0]) && !is_left_out(i); r++)
             try_add_norm(&formats[i % 3], widths[i / 3], row_counts[r],
                          &(struct norm_places){ r % 2 == 1, r % 3 == 1, 0 }, &norms[0]);
 }
@@ -167,7 +169,7 @@ Test(kernels_cuda_rows, add_norm_with_each_norm_and_sum)
     static const int32_t some_widths[] = { 128, 312, 1156, 33, 1152 };
 
     for (size_t i = 0; i < N_NORMS * 3 * 5; i++) {
-        for (int p = 0; p < 16; p++) {
+        for (int p = 0; p < 16 && !is_left_out(i); p++) {
             const struct norm_places places = { p & 1, p & 2, p / 4 };
 
             try_add_norm(&formats[i % 3], some_widths[i / 3 % 5], 3, &places, &norms[i / 15]);
@@ -253,8 +255,9 @@ Test(kernels_cuda_rows, pool)
     for (size_t i = 0; i < sizeof(hiddens) / sizeof(hiddens[0]); i++)
         for (int32_t pooling = GPUSERVE_POOL_CLS; pooling <= GPUSERVE_POOL_LAST; pooling++)
             for (size_t f = 0; f < 3; f++)
-                try_pool(&formats[f], hiddens[i], pooling % 2 ? hiddens[i] : (hiddens[i] + 1) / 2,
-                         pooling, f != 1);
+                if (!is_left_out(3 * (i + (size_t)pooling) + f))
+                    try_pool(&formats[f], hiddens[i],
+                             pooling % 2 ? hiddens[i] : (hiddens[i] + 1) / 2, pooling, f != 1);
 }
 
 static void try_empty(const struct format *format, int32_t hidden, int32_t pooling, bool normalize)

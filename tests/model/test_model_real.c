@@ -1,6 +1,7 @@
 /*
  * test_model_real.c - real models against vectors that torch computed in float64.
  */
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -8,12 +9,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The reference's texts, or as many as show a sanitizer the batches. */
+static struct texts read_some(const char *reference)
+{
+    struct texts texts = read_texts(test_data(reference));
+
+    if (IS_SANITIZED && texts.n > 30)
+        texts.n = 30;
+    return texts;
+}
+
 /* Compares a model's unnormalized mean vectors with `mean_f64`. */
 static void check_mean(const char *name, const char *reference, const struct load_options *options,
                        double cosine, double largest)
 {
     struct loaded model;
-    struct texts texts = read_texts(test_data(reference));
+    struct texts texts = read_some(reference);
     size_t count;
     double *want = read_reference(test_data(reference), "mean_f64", &count);
     struct gsv_run run = { .task = GPUSERVE_TASK_EMBED };
@@ -22,7 +33,7 @@ static void check_mean(const char *name, const char *reference, const struct loa
 
     load_model(&model, real_model(name), options);
     run.dimensions = gsv_spec_facts(model.spec)->dim;
-    cr_assert_eq(count, texts.n * (size_t)run.dimensions);
+    cr_assert_geq(count, texts.n * (size_t)run.dimensions);
     got = run_all(&model, &texts, run);
     d = compare_rows(got, want, texts.n, (size_t)run.dimensions);
     cr_expect(d.min_cosine >= cosine, "%s: cosine %.9f", name, d.min_cosine);
@@ -48,7 +59,7 @@ static void check_head(const char *name, const char *vectors, const char *refere
                        const char *tensor, bool wide, const struct load_options *options)
 {
     struct loaded model;
-    struct texts texts = read_texts(test_data(vectors));
+    struct texts texts = read_some(vectors);
     size_t count, columns;
     void *raw = read_reference(test_data(reference), tensor, &count);
     double *want = malloc(count * sizeof(double));
@@ -59,7 +70,7 @@ static void check_head(const char *name, const char *vectors, const char *refere
         want[i] = wide ? ((double *)raw)[i] : (double)((float *)raw)[i];
     load_model(&model, real_model(name), options);
     columns = gsv_spec_facts(model.spec)->n_labels;
-    cr_assert_eq(count, texts.n * columns, "%s: %zu labels", tensor, columns);
+    cr_assert_geq(count, texts.n * columns, "%s: %zu labels", tensor, columns);
     got = run_all(&model, &texts,
                   (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_RAW });
     d = compare_rows(got, want, texts.n, columns);
@@ -92,6 +103,7 @@ Test(model_real, heads_over_embeddings_equal_torch)
                &options);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) /* numbers of ways that the two tests below take */
 Test(model_real, calibrated_int8_keeps_the_direction)
 {
     const char *reference = "oracle/vectors/all-MiniLM-L6-v2.safetensors";
@@ -127,6 +139,8 @@ Test(model_real, calibrated_int8_keeps_the_direction)
     free_batch(&calibration);
     free_texts(&texts);
 }
+
+#endif
 
 /* A faulty backend: negates the weights of int8 products, of all or of those with more input than
  * output columns. */

@@ -4,6 +4,7 @@
  * Results equal those of the CPU within each dtype's bounds. EMULATED_PLUGIN is the plugin's
  * folder.
  */
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
 #include "tests/runtime/real.h"
@@ -14,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = 128, N_TEXTS = 24 };
+/* Two streams' batches of 512 tokens, or of as few texts as still make two. */
+enum { DIM = 128, N_TEXTS = IS_SANITIZED ? 8 : 24, BATCH_TOKENS = IS_SANITIZED ? 128 : 512 };
 
 static gpuserve_context *emulated(void)
 {
@@ -39,7 +41,7 @@ static void embed_on(gpuserve_context *context, const char *device, uint32_t dty
 
     options.device = device;
     options.dtype = dtype;
-    options.max_batch_tokens = 512; /* several batches, on both streams */
+    options.max_batch_tokens = BATCH_TOKENS; /* several batches, on both streams */
     embed.normalize = GPUSERVE_NORMALIZE_YES;
     cr_assert_eq(gpuserve_model_open(&model, context, real_model("splade-tiny"), &options, &error),
                  GPUSERVE_OK, "%s", error.message);

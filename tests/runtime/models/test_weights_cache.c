@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "lib/runtime/core/process.h"
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
 #include "tests/runtime/real.h"
@@ -20,8 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MODEL "all-MiniLM-L6-v2"
-#define DIM 384
+/* The small one has every part of the file, but no product that stays in float. */
+#define MODEL (IS_SANITIZED ? "splade-tiny" : "all-MiniLM-L6-v2")
+enum { DIM = IS_SANITIZED ? 128 : 384, LEAST_KIB = IS_SANITIZED ? 15000 : 80000 };
 
 static const char *const texts[] = { "How do I reset the password of my account?", "yes",
                                      "? ? ? ?" };
@@ -477,7 +479,7 @@ Test(weights_cache, two_processes_share_the_pages_of_the_weights)
     for (int i = 0; i < N; i++) {
         cr_assert_eq(write(down[i][1], &byte, 1), 1);
         cr_assert_eq(read(up[i][0], &shares, sizeof(shares)), (ssize_t)sizeof(shares));
-        cr_expect_geq(shares.size, 80000, "90 MB of weights: %ld KiB", shares.size);
+        cr_expect_geq(shares.size, LEAST_KIB, "16 or 90 MB of weights: %ld KiB", shares.size);
         cr_expect_geq(shares.shared, shares.size * 98 / 100, "%ld of %ld KiB are shared",
                       shares.shared, shares.size);
         cr_expect_eq(shares.private_dirty + shares.anonymous, 0);
