@@ -4,7 +4,7 @@
  * Only an intact file with an equal key is used; each part of the key is changed in turn. Includes
  * the source of the emulated backend, which hides its functions.
  */
-#include "kernels/cuda/compute/kernel_cache.cu"
+#include "kernels/cuda/runtime/kernel_cache.cu"
 
 #include <criterion/criterion.h>
 

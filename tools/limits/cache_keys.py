@@ -31,7 +31,7 @@ KEYS = {
                               ["kernels-cuda-faults"]),
     "generated kernel": ("kernels/cuda/compute/chain_generated.cu", "e->source && strcmp(e->source, source) == 0", "&&",
                          ["compute-generated", "compute-chain"]),
-    "compiled code on disk": ("kernels/cuda/compute/kernel_cache.cu", """memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0 || h.key_size != key_size ||
+    "compiled code on disk": ("kernels/cuda/runtime/kernel_cache.cu", """memcmp(h.magic, MAGIC, sizeof(MAGIC)) != 0 || h.key_size != key_size ||
         key_size > size - sizeof(h) || h.code_size != size - sizeof(h) - key_size ||
         h.code_size == 0 || memcmp(bytes + sizeof(h), key, key_size) != 0 ||
         h.sum != add_to_sum(SUM_OF_NOTHING, bytes + sizeof(h), size - sizeof(h))""", "||", ["compute-code_key"]),
@@ -89,18 +89,18 @@ OPEN_FILE = (
 )
 # What a key is made of where it is one text: each of these must be in it.
 TEXTS = {
-    "compiled code on disk, processor": ("kernels/cuda/compute/kernel_cache.cu", "key->capability, key->version)", "0, key->version)",
+    "compiled code on disk, processor": ("kernels/cuda/runtime/kernel_cache.cu", "key->capability, key->version)", "0, key->version)",
                                          ["compute-code_key"]),
-    "compiled code on disk, compiler": ("kernels/cuda/compute/kernel_cache.cu", "key->capability, key->version)", "key->capability, 0)",
+    "compiled code on disk, compiler": ("kernels/cuda/runtime/kernel_cache.cu", "key->capability, key->version)", "key->capability, 0)",
                                         ["compute-code_key"]),
-    "compiled code on disk, options": ("kernels/cuda/compute/kernel_cache.cu", 'at += snprintf(text + at, size - at, " %s", key->options[i]);',
+    "compiled code on disk, options": ("kernels/cuda/runtime/kernel_cache.cu", 'at += snprintf(text + at, size - at, " %s", key->options[i]);',
                                        ";", ["compute-code_key"]),
-    "compiled code on disk, source": ("kernels/cuda/compute/kernel_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
+    "compiled code on disk, source": ("kernels/cuda/runtime/kernel_cache.cu", 'snprintf(text + at, size - at, "\\n%s", key->source);',
                                       "(void)at;", ["compute-code_key"]),
-    "known compiler, size": ("kernels/cuda/compute/kernel_cache.cu", "static_cast<long long>(s.st_size),", "0LL,", ["compute-code_key"]),
-    "known compiler, seconds": ("kernels/cuda/compute/kernel_cache.cu", "static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,",
+    "known compiler, size": ("kernels/cuda/runtime/kernel_cache.cu", "static_cast<long long>(s.st_size),", "0LL,", ["compute-code_key"]),
+    "known compiler, seconds": ("kernels/cuda/runtime/kernel_cache.cu", "static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,",
                                 "0LL, s.st_mtim.tv_nsec,", ["compute-code_key"]),
-    "known compiler, nanoseconds": ("kernels/cuda/compute/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
+    "known compiler, nanoseconds": ("kernels/cuda/runtime/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
     "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->adapter << 36 |", "", ["cuda-programs"]),

@@ -16,6 +16,7 @@
 #include "kernels/cuda/compute/chain_source.cuh"
 
 #include "kernels/cuda/compute/nvrtc.cuh"
+#include "kernels/cuda/runtime/kernel_cache.cuh"
 #include "kernels/cuda/runtime/watchdog.cuh"
 #include "kernels/cuda/runtime/launch.cuh"
 

@@ -13,7 +13,7 @@
  *
  * Threading: the list of choices is under gsv_lt.lock.
  */
-#include "kernels/cuda/compute/nvrtc.cuh"
+#include "kernels/cuda/runtime/kernel_cache.cuh"
 #include "kernels/cuda/runtime/cublaslt.cuh"
 #include "kernels/cuda/runtime/stream.cuh"
 

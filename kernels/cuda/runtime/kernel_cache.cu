@@ -6,7 +6,7 @@
  * which orders the LRU eviction. Files are replaced by rename, so several processes may share the
  * folder. The functions keep no state.
  */
-#include "kernels/cuda/compute/nvrtc.cuh"
+#include "kernels/cuda/runtime/kernel_cache.cuh"
 
 #include <dirent.h>
 #include <errno.h>
