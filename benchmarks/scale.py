@@ -29,18 +29,22 @@ ASSUMPTIONS = {
 KINDS = ("gpuserve fp32", "gpuserve int8", "OpenVINO fp32", "sentence-transformers")
 
 
-def node_figures():
-    """(name, texts/s, milliseconds of one short text, MB) of engines measured on one node."""
-    path = sorted(glob.glob(os.path.join(HERE, "results", "*-cpu-peers-*.json")))[-1]
-    with open(path, encoding="utf-8") as file:
-        results = json.load(file)
+def node_figures(folder=os.path.join(HERE, "results")):
+    """(name, texts/s, milliseconds of one short text, MB) of engines measured on one node: the newest full run."""
+    for path in sorted(glob.glob(os.path.join(folder, "*-cpu-peers-*.json")), reverse=True):
+        with open(path, encoding="utf-8") as file:
+            results = json.load(file)
+        if not results["quick"]:
+            break
+    else:
+        raise SystemExit(f"{folder} has no file of a full run of ./dev bench peers")
     found = [(name, engine["median"]["W2"], engine["median"]["W1-32"], engine["peak_mb"])
              for name, engine in results["engines"].items() if name in KINDS]
     return os.path.relpath(path, HERE), results["machine"], found
 
 
 def plan(texts_a_day, rate, memory_mb):
-    """What one kind of node needs for so many texts a day."""
+    """What one kind of node needs for a number of texts a day."""
     mean = texts_a_day / 86400
     peak = mean * ASSUMPTIONS["peak"]
     nodes = math.ceil(peak / (rate * ASSUMPTIONS["load"])) + ASSUMPTIONS["spare"]
