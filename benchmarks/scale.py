@@ -3,10 +3,9 @@
 
     scale.py [--texts-a-day 1e9] [--plot FILE.svg]
 
-What a node does comes from a results file of ./dev bench peers. What is assumed stands in
-ASSUMPTIONS. The simulation sends Poisson arrivals at the busiest hour's rate through a balancer to
-replicas that each serve what waits, in batches, as the batcher does, and kills one of them on the
-way: what is planned must hold there.
+The throughput of a node comes from a results file of ./dev bench peers. ASSUMPTIONS has all other numbers.
+The simulation sends Poisson arrivals at the busiest hour's rate through a balancer to replicas that run
+their queues in batches, as the batcher does, and kills one replica: the plan must hold there.
 """
 import argparse
 import glob

@@ -130,7 +130,7 @@ class AccessLog(Folder):
         server = Server(MINILM, "--access-log", "-")
         server.get("/health")
         self.assertEqual(json.loads(server.process.stdout.readline())["path"], "/health")
-        for _ in range(600):  # more than a pipe holds, and nobody reads
+        for _ in range(600):  # more than a pipe holds, without a reader
             self.assertEqual(server.get("/health", **{"x-request-id": "i" * 128}).status, 200)
         self.assertEqual(server.stop()[0], 0)
 
