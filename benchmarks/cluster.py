@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ray on two nodes of one core each beside each of them alone: cluster.py, through `./dev bench ray`.
+"""Ray on two nodes of one core each, and each of them alone: cluster.py, through `./dev bench ray`.
 
 A head without cores, and in each round, in an order that turns: node 0 (pinned to core 0) does a job
 alone, node 1 (pinned to core 1) another, both nodes one of twice the rows. Rates are over the last two

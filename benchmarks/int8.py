@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""int8 beside float32 on texts that the measurement at loading does not see: int8.py MODEL... --results FOLDER
+"""int8 against float32 on texts that the measurement at loading does not see: int8.py MODEL... --results FOLDER
 
 Each model is loaded in int8, on each instruction set of this processor that computes int8 in its own way. It
 must be refused, or hold the bound on each of the 608 texts of tests/python/test_int8.py. Writes

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One text beside a multiple of the tile height: lengths.py BENCH_ENCODER --results FOLDER [--quick] [--isa ISA...]
+"""One text of a length next to a multiple of the tile height: lengths.py BENCH_ENCODER --results FOLDER [--quick] [--isa ISA...]
 
 Kernels compute rows in tiles of 6 or 12; a text of one token more starts another tile. Times one
 text of 12 and 13, 18 and 19, 24 and 25 tokens through the layers of MiniLM (bench_encoder), for each
@@ -75,7 +75,7 @@ def show(table):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure texts beside multiples of the tile height.")
+    parser = argparse.ArgumentParser(description="Measure texts of lengths next to multiples of the tile height.")
     parser.add_argument("program")
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -26,7 +26,7 @@ from gpuserve import Model  # noqa: E402
 WORDS = ("time person year way day thing man world life hand part child eye woman place work week "
          "case point government company number group problem fact").split()
 BATCH = 16
-GOAL = 1.05  # all outputs of a pass beside dense alone
+GOAL = 1.05  # all outputs of a pass over dense alone
 
 
 def texts_of(n, words, seed=7):
@@ -148,7 +148,7 @@ def parts_of(model, sets, peers, texts):
 
 
 def of_others(found, sets, peers):
-    """The largest set's time beside separate passes, and beside one pass of each peer."""
+    """The largest set's time over separate passes, and over one pass of each peer."""
     everything = "+".join(sets[-1])
     others = ["separate passes", *(f"{peer.name}: dense+tokens" for peer in peers)]
     return {other: spread(found.ratios(everything, other)) for other in others}

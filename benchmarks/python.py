@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Python costs beside the C library: python.py [--quick], through `./dev bench python`.
+"""What Python costs more than the C library: python.py [--quick], through `./dev bench python`.
 
 The same library does the same work twice: once through Model.encode, once through gpuserve_run with
 pointers made beforehand, which is what a C program would pay. The order turns from round to round,

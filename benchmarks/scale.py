@@ -3,10 +3,9 @@
 
     scale.py [--texts-a-day 1e9] [--plot FILE.svg]
 
-What a node does comes from a results file of ./dev bench peers. What is assumed stands in
-ASSUMPTIONS. The simulation sends Poisson arrivals at the busiest hour's rate through a balancer to
-replicas that each serve what waits, in batches, as the batcher does, and kills one of them on the
-way: what is planned must hold there.
+The throughput of a node comes from a results file of ./dev bench peers. ASSUMPTIONS has all other numbers.
+The simulation sends Poisson arrivals at the busiest hour's rate through a balancer to replicas that run
+their queues in batches, as the batcher does, and kills one replica: the plan must hold there.
 """
 import argparse
 import glob
@@ -29,18 +28,22 @@ ASSUMPTIONS = {
 KINDS = ("gpuserve fp32", "gpuserve int8", "OpenVINO fp32", "sentence-transformers")
 
 
-def node_figures():
-    """(name, texts/s, milliseconds of one short text, MB) of engines measured on one node."""
-    path = sorted(glob.glob(os.path.join(HERE, "results", "*-cpu-peers-*.json")))[-1]
-    with open(path, encoding="utf-8") as file:
-        results = json.load(file)
+def node_figures(folder=os.path.join(HERE, "results")):
+    """(name, texts/s, milliseconds of one short text, MB) of engines measured on one node: the newest full run."""
+    for path in sorted(glob.glob(os.path.join(folder, "*-cpu-peers-*.json")), reverse=True):
+        with open(path, encoding="utf-8") as file:
+            results = json.load(file)
+        if not results["quick"]:
+            break
+    else:
+        raise SystemExit(f"{folder} has no file of a full run of ./dev bench peers")
     found = [(name, engine["median"]["W2"], engine["median"]["W1-32"], engine["peak_mb"])
              for name, engine in results["engines"].items() if name in KINDS]
     return os.path.relpath(path, HERE), results["machine"], found
 
 
 def plan(texts_a_day, rate, memory_mb):
-    """What one kind of node needs for so many texts a day."""
+    """What one kind of node needs for a number of texts a day."""
     mean = texts_a_day / 86400
     peak = mean * ASSUMPTIONS["peak"]
     nodes = math.ceil(peak / (rate * ASSUMPTIONS["load"])) + ASSUMPTIONS["spare"]

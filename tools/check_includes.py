@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check who includes whom: the arrows between the folders go one way.
+"""Check the direction of includes between folders.
 
     text -> base    model -> text, base, kernels.h    runtime -> all of them
     kernels -> base, the backend ABI, never a model
@@ -48,7 +48,7 @@ LAYERS = {
     "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],
 }
 # Headers of a tree's own folder that each layer may include: they declare state that is passed to all
-# layers. Nothing else may be added here without a reason beside it.
+# layers. Nothing else may be added here without a reason next to it.
 SHARED = {
     "cli/cli.h": "memory, messages and signals of the program",
     "cli/model.h": "how commands open a model",

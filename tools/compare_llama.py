@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 STRING, UINT32 = 8, 4
 LENGTHS = (1, 2, 7, 16, 32, 5)
 FIRST, VOCABULARY = 6, 48  # ids that are tokens of every file
-# Files with embeddings, and the keys that llama.cpp needs beside theirs.
+# Files with embeddings, and the keys that llama.cpp needs in addition.
 NO_VOCABULARY = {"tokenizer.ggml.model": "no_vocab"}
 FILES = {
     "bert-f32": {}, "bert-f16": {}, "bert-q8_0": {}, "bert-q4_0": {}, "xlm-roberta": {},

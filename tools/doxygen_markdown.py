@@ -10,7 +10,7 @@ from pathlib import Path
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+PAGES = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 
 
 def anchor(heading):
@@ -19,7 +19,8 @@ def anchor(heading):
 
 
 def label(path, fragment=""):
-    return f"page-{path.stem.lower()}" + (f"-{fragment}" if fragment else "")
+    name = "docs" if path == ROOT / "docs" / "README.md" else path.stem.lower()
+    return f"page-{name}" + (f"-{fragment}" if fragment else "")
 
 
 def is_page(path):
@@ -33,7 +34,7 @@ def link(match, page):
     name, _, fragment = target.partition("#")
     path = (page.parent / name).resolve() if name else page
     if path.suffix == ".md" and is_page(path):
-        return f"[{text}](#{label(path, fragment)})" if path.name != "README.md" or fragment else f"[{text}](index.html)"
+        return f"[{text}](#{label(path, fragment)})" if path != ROOT / "README.md" or fragment else f"[{text}](index.html)"
     return f"{text} (`{target}`)" if text != target else f"`{target}`"
 
 

@@ -3,7 +3,7 @@
 
     tools/make_recurrent_models.py tests/data/recurrent
 
-Each folder is a model as docs/recurrent.md describes it. reference.json beside them holds texts and, for each
+Each folder is a model as docs/recurrent.md describes it. reference.json next to them holds texts and, for each
 model, the logits of torch in float64. The models of layout "keras" hold the weights of a torch model, transposed
 and with one bias, as Keras stores them; those with "reset_after" have both biases of a GRU, and those without it are
 computed step by step, since torch.nn.GRU resets after the product.

@@ -92,7 +92,7 @@ BPE_CONFIGS = {
                  "tokenizer_config.json": {"add_bos_token": True, "add_prefix_space": True, "bos_token": "<s>", "eos_token": "</s>",
                                            "unk_token": "<unk>", "pad_token": None, "mask_token": "<mask>"}},
 }
-# What a merges.txt may look like beside the usual: lines that end as on Windows, merges that come twice.
+# What a merges.txt may look like in addition to the usual: lines that end as on Windows, merges that come twice.
 MERGES_TXT = {"gpt2": lambda lines: "\r\n".join(lines) + "\r\n",
               "roberta": lambda lines: "\n".join(lines + ["h e", "Ġ t", "i t"]) + "\n"}
 
@@ -113,7 +113,7 @@ SPM_CONFIGS = {
                                                       "mask_token": {**MASK, "normalized": False}},
                           "added_tokens.json": {"<e1>": 75, "newtoken": 76}},
 }
-# SentencePiece files of DeBERTa-v2, T5 and ALBERT: name of the file, how it was trained, files beside it.
+# SentencePiece files of DeBERTa-v2, T5 and ALBERT: name of the file, how it was trained, files next to it.
 SPM_FAMILIES = {
     "deberta-v2": ("spm.model", "deberta-v2", {}), "deberta-v2-lower": ("spm.model", "deberta-v2", {"tokenizer_config.json": {
         "tokenizer_class": "DebertaV2Tokenizer", "do_lower_case": True, "split_by_punct": True, "additional_special_tokens": ["<e1>"],

@@ -4,7 +4,7 @@ Pooling, with random weights and the embeddings of sentence-transformers.
 
     tools/make_word_models.py tests/data/words
 
-reference.json beside them holds texts and, for each model, the ids of its tokenizer and the embeddings.
+reference.json next to them holds texts and, for each model, the ids of its tokenizer and the embeddings.
 
 Needs torch, sentence-transformers.
 """

@@ -2,8 +2,8 @@
 """Make a wheel of the Python package portable: repair_wheel.py WHEEL FOLDER MACHINE
 
 auditwheel copies the libraries that a bare system lacks into the wheel and finds the oldest glibc
-that will do. It knows only wheels tagged for a platform, and ours leaves the build tagged as pure
-Python; so it is told the platform first, and the Python tag is put back to py3-none afterwards.
+that will do. It accepts only wheels tagged for a platform, and the build tags ours as pure Python. So the
+platform's tag is set first, and the Python tag is put back to py3-none afterwards.
 """
 import pathlib
 import subprocess

@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "programs.txt"
 LEFT_OUT = ROOT / "tests" / "cross" / "left_out.txt"
 FOLDER = re.compile(r"(?:^|/)(tests|examples|fuzz|benchmarks)((?:/(?!\.\./)[\w.-]+)*?)/(?:\.\./.*|[^/]+)$")
-# The environments that ./dev makes beside the one of tests/requirements.txt, by the folder that uses them.
+# The environments that ./dev makes in addition to the one of tests/requirements.txt, by the folder that uses them.
 ENVIRONMENTS = {"http": ["clients", "frameworks", "http-frameworks"], "deploy": ["deploy"], "python": ["frameworks"]}
 
 

@@ -5,7 +5,7 @@ for comparison: passed / tried of each file, and the tests that only the origina
     python tools/st_tests.py CHECKOUT [--stand-ins] [--verbose] [--files FILE...] [--select EXPRESSION]
 
 CHECKOUT is a directory of https://github.com/UKPLab/sentence-transformers: the source archive on PyPI has no
-inference tests. Needs pytest beside benchmarks/peers/requirements.txt, and GPUSERVE_LIBRARY. The tests load models of
+inference tests. Needs pytest and benchmarks/peers/requirements.txt, and GPUSERVE_LIBRARY. The tests load models of
 the hub; --stand-ins makes models of the same shapes with random weights in a cache of its own, for a machine without
 the hub: tests that expect values of trained models then fail with both.
 """

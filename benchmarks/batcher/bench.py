@@ -21,7 +21,7 @@ from measure import disturbed, keep, machine  # noqa: E402
 from verdict import line, noise_floor, verdict  # noqa: E402
 
 REQUEST_GOAL_US = 5
-CLIENT_SHARE, CLIENT_US = 1.1, 50   # the whole call takes at most so many times the forward pass, plus so many us
+CLIENT_SHARE, CLIENT_US = 1.1, 50   # the whole call takes at most this factor times the forward pass, plus this number of us
 
 
 def undisturbed(rows):

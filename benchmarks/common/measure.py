@@ -37,7 +37,7 @@ def commit():
 
 
 def machine():
-    """The facts that a figure needs beside it."""
+    """The facts that a figure needs with it."""
     text = Path("/proc/cpuinfo").read_text("utf-8")
     found = re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)
     flags = set(found.group(1).split()) if found else set()

@@ -95,7 +95,7 @@ def noise_floor(pairs, relative=False):
 
 
 def noise_of_median(pairs):
-    """What the median difference of so many pairs can be of the same thing measured twice: the bound of
+    """What the median difference of this number of pairs can be of the same thing measured twice: the bound of
     its 95 % interval that is further from 0. It falls with the number of pairs."""
     if not pairs:
         return math.inf

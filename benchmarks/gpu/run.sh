@@ -15,7 +15,7 @@
 #   --seconds N                      another limit than 490 s for all stages; SKIP: names of stages to leave out
 #
 # Needs gcc and nvcc; with Meson and the library's own needs the library is measured too, with
-# Python's torch and sentence-transformers others beside it. MODEL names a model's directory.
+# Python's torch and sentence-transformers others in addition. MODEL names a model's directory.
 # Every stage has its own limit; one that fails is recorded and the others go on.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -163,7 +163,7 @@ build_encoder() {
     ${CC:-gcc} -O2 -Iinclude -o "$work/encoder" benchmarks/gpu/encoder.c benchmarks/gpu/bench.c benchmarks/gpu/checks.c -ldl -lm
 }
 
-# The pack has the names that the build stages give. A library's own needs come along, but for those of every glibc
+# The pack has the names that the build stages give. A library's own needs come along, except those of every glibc
 # system; the server, which needs more of them, starts through a script.
 needs_of() {
     ldd "$@" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |

@@ -5,7 +5,7 @@ Runtime.
 batching_server.py MODEL GRAPH PORT [WORKERS] [BATCH]
 
 POST /v1/embeddings {"input": TEXT or [TEXT...], "encoding_format": "base64" or none}. Requests that wait while a batch is computed make
-the next one, sorted by length, BATCH texts at most (default 32); tokenizing and computing happen beside
+the next one, sorted by length, BATCH texts at most (default 32); tokenizing and computing run in parallel to
 the event loop. WORKERS batches are computed side by side (default 1), on 2 / WORKERS threads each.
 """
 import asyncio

@@ -3,7 +3,7 @@
 
 The library's own throughput (gpuserve bench), and wrk with 1, 8 and 64 connections against `gpuserve
 serve`, on the same cores and the same texts, in rounds whose order turns. What the server costs
-beside the model is the difference of a second of the library and a second of the server, one after
+without the model is the difference of a second of the library and a second of the server, one after
 the other. Each round measures the library twice: what these two differ is the noise floor. Such pairs
 are added until the noise floor of their median is below the goal, or there are enough. Then the
 speed of writing JSON and base64, the time from start to ready, and memory.

@@ -1,4 +1,4 @@
-"""What bench.py and peers.py ask servers with: texts of equal work, wrk, and single requests."""
+"""Requests of bench.py and peers.py: texts of equal work, wrk, and single requests."""
 import json
 import os
 import resource

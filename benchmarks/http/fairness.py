@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Single texts beside bulk clients: fairness.py GPUSERVE MODEL --results FOLDER [--quick]
+"""Single texts with concurrent bulk clients: fairness.py GPUSERVE MODEL --results FOLDER [--quick]
 
 For each number of bulk clients, rounds of four parts in an order that turns: single texts alone, bulk
 alone, both together, and both together with probes of `Retry-After`. Every client has an address of
@@ -286,7 +286,7 @@ def check_tokens(args):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measure single texts beside bulk clients.")
+    parser = argparse.ArgumentParser(description="Measure single texts with concurrent bulk clients.")
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)

@@ -4,7 +4,7 @@
  *   bench_encoder [threads] [seconds for each figure] [lengths]
  *
  * Measures the backend alone, without tokenizer and queues. Latency: one text of n tokens, all
- * threads in one forward pass; with "lengths" only that, of lengths beside multiples of the
+ * threads in one forward pass; with "lengths" only that, of lengths next to multiples of the
  * kernels' tile heights (benchmarks/lengths.py). Throughput: batches of about 512 tokens, one
  * forward pass after another in each thread (streams with one thread each).
  */

@@ -11,7 +11,7 @@
 #define STEPS 200000
 #define CHAINS 16
 #define NARROW_CHAINS 12 /* of 16 registers */
-#define QUAD_CHAINS 8    /* beside operands and products */
+#define QUAD_CHAINS 8    /* in addition to operands and products */
 
 double seconds_now(void)
 {

@@ -229,7 +229,7 @@ def plot(document, path):
 
 
 def write(document, folder):
-    """JSON, table and plot beside each other, named by day and machine; returns the paths."""
+    """JSON, table and plot in one folder, named by day and machine; returns the paths."""
     document["ratios"] = ratios(document)
     document["shares"] = shares(document)
     machine = re.sub(r"[^a-z0-9]+", "-", document["machine"]["processor"].lower()).strip("-")

@@ -30,7 +30,7 @@ def run(program, kind, n, load, seconds):
 
 
 def request_cost(program, rounds=5):
-    """What a request costs beside tokenizer and network, which do next to nothing here: medians."""
+    """What a request costs without tokenizer and network, which do next to nothing here: medians."""
     rows = [json.loads(subprocess.run([program, "request", "2"], check=True, text=True,
                                       stdout=subprocess.PIPE).stdout) for _ in range(rounds)]
     cost = {key: statistics.median(row[key] for row in rows)

@@ -4,9 +4,9 @@
     bench.py BENCH_TOKENIZER MODEL_DIRECTORY [--rounds N] [--text FILE] [--results FOLDER]
 
 The engines take turns round by round, in an order that turns, on the same texts, so that a busy machine
-slows all of them. Processor time is told: what others run on the machine counts less than in time by the
-clock. The ratios are those of the rounds, with their spread.
-English is the prose of --text (default: the licences that Debian installs), cut at paragraphs. The other inputs are made to be as slow as can be, and are told
+slows all of them. Results are processor time: other processes on the machine affect it less than wall-clock
+time. The ratios are those of the rounds, with their spread.
+English is the prose of --text (default: the licences that Debian installs), cut at paragraphs. The other inputs are worst cases, measured
 in nanoseconds a byte and in trie steps a byte.
 """
 import argparse

@@ -92,7 +92,7 @@ def peak_mb(process):
 
 
 def memory(program, model, texts):
-    """MB beside the process as it was before; for ours all of a small C program."""
+    """MB more than the process had before; for ours all of a small C program."""
     ours = Ours(program, model, texts[:1])
     ours.ask("cold")
     mine = peak_mb(ours.process)

@@ -239,7 +239,7 @@ const struct cli_option cli_options[] = {
     POSITIVE("core-price", CMD_PLAN, core_price, 1e6, "PRICE", "price of a core and hour, in any currency (default 0.04)"),
     STRING("measured", 0, CMD_PLAN, measured, "FILE", "use the measurement in FILE, the output of plan --json, instead of measuring"),
     STRING("plot", 0, CMD_BENCH, plot, "FILE", "write the table of --share as an SVG plot"),
-    FLAG("chain", 0, CMD_BENCH, chain, 1, "500 elementwise operations over 1 million numbers, beside numpy and jax"),
+    FLAG("chain", 0, CMD_BENCH, chain, 1, "500 elementwise operations over 1 million numbers, also in numpy and jax"),
     STRING("operations", 0, CMD_BENCH, operations, "LIST",
          "comma-separated operations of --chain, repeated (default sin,cos)"),
     FLAG("lstm", 0, CMD_BENCH, lstm, 1,

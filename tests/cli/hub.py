@@ -1,5 +1,5 @@
 """A stand-in for the Hugging Face hub, on loopback: the API's answer, files, LFS files behind a
-redirect to a second server (the CDN), and the faults that tests ask for by `Hub.faults`."""
+redirect to a second server (the CDN), and the faults that tests set in `Hub.faults`."""
 import hashlib
 import http.server
 import json

@@ -647,7 +647,7 @@ class Facts(Case):
                            (str(needed["total_bytes"] - 1), True), ("0.09G", False)):
             told = json.loads(self.works("inspect", model(MINILM), "--json", "--memory-budget",
                                          size).out)["footprint"]
-            self.assertEqual(told["fits"], fits, size)  # batches nobody asked for shrink to it
+            self.assertEqual(told["fits"], fits, size)  # batches without a chosen size shrink to it
             self.assertLessEqual(told["total_bytes"], needed["total_bytes"])
         cached = json.loads(self.works("inspect", model(MINILM), "--json", "--result-cache",
                                        "64MB").out)["footprint"]

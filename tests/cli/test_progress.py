@@ -17,7 +17,7 @@ TINY = os.path.join(ROOT, "tests", "data", "models")
 
 class Progress(Case):
     def shares(self, n, pipe, *arguments):
-        """(per cent, texts) of each progress line. The program waits for the reader of a pipe of so many
+        """(per cent, texts) of each progress line. The program waits for the reader of a pipe of this many
         bytes, which pauses for longer than the time between two lines."""
         leader, follower = pty.openpty()
         with subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=follower,

@@ -5,7 +5,7 @@
 
 Each .cu file of kernels/cuda is compiled by nvcc for each target, where spilled registers and local
 memory are errors; or, with --objects, was compiled by the build for these targets into NAME.cu.o of that
-folder, by the same rules. What each kernel takes is compared with its line of budgets.txt beside this
+folder, by the same rules. What each kernel takes is compared with its line of budgets.txt next to this
 file; a kernel without a line fails, and so does a line without a kernel:
 
     registers   the most of any instance of the kernel's template on any target
@@ -15,7 +15,7 @@ file; a kernel without a line fails, and so does a line without a kernel:
                 128, loads of 128 bits; 128?, such loads in one instance at least
     sm_XX       the least warps that an SM of this target holds at once, by all of these
 
-loops.txt beside it has lines for kernels with tensor-core instructions, one for each instance of the kernel, about its
+loops.txt next to it has lines for kernels with tensor-core instructions, one for each instance of the kernel, about its
 innermost loop with such instructions, on every target whose instructions are seen. Each instruction of the loop counts
 once:
 

@@ -39,7 +39,7 @@ def up(value, step):
 
 
 def resident_warps(target, threads, registers, shared):
-    """Warps that an SM of `target` holds of blocks of so many threads, registers a thread and bytes of shared
+    """Warps that an SM of `target` holds of blocks with given threads, registers a thread and bytes of shared
     memory; 0 when it cannot run even one."""
     limits = LIMITS[target]
     warps = up(threads, WARP) // WARP

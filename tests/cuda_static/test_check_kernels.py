@@ -25,7 +25,7 @@ LOCAL = """__global__ void __launch_bounds__(128) planted(float *x, int i)
     x[threadIdx.x] = many[i % 64];
 }
 """
-# A product of tensor cores in a loop, with WORK beside it.
+# A product of tensor cores in a loop, with WORK in addition.
 MULTIPLY = """__global__ void __launch_bounds__(128) planted(float *x, unsigned *y, int n)
 {
     extern __shared__ unsigned shared[];

@@ -64,7 +64,7 @@ class Docker(Served):
                     self.assertEqual(done.returncode, 0, rest)
 
     def test_hadolint(self):
-        """But for DL3008: a package's version that is pinned is gone from Debian's archive soon."""
+        """Except DL3008: a package's version that is pinned is gone from Debian's archive soon."""
         program = os.path.join(os.path.dirname(sys.executable), "hadolint")
         for name in self.names:
             done = subprocess.run([program, "--ignore", "DL3008", "--no-color", os.path.join(DEPLOY, "docker", name)],
@@ -88,7 +88,7 @@ class Docker(Served):
             self.assertNotIn(name.split("/")[0], left_out)
 
     def test_packages(self):
-        """What is built with is what ./dev installs, but for the tests' libdnnl."""
+        """What is built with is what ./dev installs, except the tests' libdnnl."""
         declared = re.search(r"^build_packages=\((.*?)^\)", read("tools/dev/packages.sh"),
                              re.M | re.S)[1]
         want = {need.rstrip("?").split("|")[0] for need in shlex.split(declared)} - {"libdnnl-dev"}

@@ -145,7 +145,7 @@ class Proxy:
             replicas[0].process.wait(timeout=60)
             replicas[0] = self.replica(replicas[0].port)
             # Not at its first answer: a try from before may still be counted against it, for two seconds, and with
-            # the other one gone there would be nobody.
+            # the other one gone there would be no replica.
             while served(replicas[0]) < N_AFTER:
                 load.wait(1)
             replicas[1].process.send_signal(number)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Slow clients, as many as wanted, until standard input ends: crowd.py HOST PORT header|body|reader N
 
-Each one that the server ends is replaced, so that there are N all the time; of readers at most 20 a
-second, since what they ask for has to be made (8,002 tokens, 500 kB). Prints "ready" when
-N were there, and how many were ended at the end.
+A client that the server disconnects is replaced, so that N are connected all the time; readers at most
+20 a second, since the server computes their replies (8,002 tokens, 500 kB). Prints "ready" when
+N are connected, and at the end the number of disconnections.
 
 header  a header that grows by a line each second and never ends
 body    a body of which a byte comes each second

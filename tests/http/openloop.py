@@ -113,7 +113,7 @@ class Client:
 
 
 def closed(server, source, n_clients, seconds):
-    """Clients that ask again as soon as they have an answer, for so many seconds or until `source` is
+    """Clients that ask again as soon as they have an answer, for this number of seconds or until `source` is
     used up; all answers, and for how long they asked."""
     client, asked = Client(server, source), seconds
     for _ in range(n_clients):

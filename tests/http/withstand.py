@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What the server must withstand, at full size: withstand.py [PART...] --results FOLDER
 
-slow      T7   1,000 slow headers, slow bodies, slow readers: nobody else notices
+slow      T7   1,000 slow headers, slow bodies, slow readers: other clients are not slowed
 overload  T8   ten times what the server can do: quick refusals, full use, no wrong answer
 end       T13  500 servers ended under load: no accepted request is lost
 reload    T13  1,000 reloads under load: each answer is the old model's or the new one's
 grow      T16  hours of requests, one in a hundred malformed, with reloads: memory stays
 
 What does not depend on the machine's speed fails at once; ./dev test runs the same parts at a size of
-seconds. The figures are told beside their goals and kept as JSON.
+seconds. The figures are printed with their goals and kept as JSON.
 """
 import argparse
 import datetime

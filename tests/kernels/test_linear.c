@@ -161,7 +161,7 @@ static void compare_all(uint32_t dtype)
     }
 }
 
-/* With exact weights and inputs, products in bfloat16 are those of float32 but for the order. */
+/* With exact weights and inputs, products in bfloat16 are those of float32 except for the order. */
 Test(linear, bfloat16_matches_ref)
 {
     for (size_t i = 0; i < N_CASES; i++) {

@@ -522,7 +522,7 @@ static const struct bad_case head_cases[] = {
       "not a matrix of 1 to 100000 rows" },
     { "too many rows", "mlp", SHAPE, "mlp.safetensors", "layers.0.weight", "100001,1",
       GPUSERVE_E_FORMAT, "not a matrix of 1 to 100000 rows" },
-    { "a file beside it without labels", "mlp", WRITE, "mlp.json", 0, "{}", GPUSERVE_OK, "" },
+    { "a file next to it without labels", "mlp", WRITE, "mlp.json", 0, "{}", GPUSERVE_OK, "" },
     { "one label more", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[\\\"a\\\", \\\"z\\\",",
       GPUSERVE_E_FORMAT, "4 labels for 3 rows" },
     { "labels that are no JSON", "mlp", HEADER, "mlp.safetensors", "[\\\"a\\\",", "[[",

@@ -241,7 +241,7 @@ Test(gguf, a_folder_holds_one_file_or_says_so, .init = make_folder, .fini = remo
     char *bytes = read_file(test_data("gguf/bert-f32.gguf"), &size);
 
     write_file(in_folder("a.gguf"), bytes, size);
-    write_file(in_folder("config.json"), "{}", 2); /* files beside it are not read */
+    write_file(in_folder("config.json"), "{}", 2); /* files next to it are not read */
     cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s", error.message);
     cr_expect_eq(symlink("/nowhere", in_folder("link.gguf")), 0);
     cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_INVALID);

@@ -225,7 +225,7 @@ class Types(Directories):
         values = bits.view(np.float32)
         halves = np.arange(65536, dtype=np.uint16).view(np.float16)
         halves = halves[np.isfinite(halves)].astype(np.float32)
-        ties = (halves[:-1] + halves[1:]) / 2    # halfway between neighbours, and just beside
+        ties = (halves[:-1] + halves[1:]) / 2    # halfway between neighbours, and next to it
         values = np.concatenate([values[np.isfinite(values)], halves, ties, np.nextafter(ties, np.float32(np.inf)),
                                  np.nextafter(ties, np.float32(-np.inf)), np.float32([0.0, -0.0, 1e-45, -1e-45])])
         folder = self.copy("bert")

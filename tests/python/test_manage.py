@@ -190,7 +190,7 @@ class Budgets(Case):
 
 class Facts(Case):
     def test_every_function_of_the_library_is_used(self):
-        """What the headers offer can be reached from Python, but for what Python has itself."""
+        """What the headers offer can be reached from Python, except what Python has itself."""
         spare = {
             "gpuserve_embed", "gpuserve_classify",        # gpuserve_run does both
             "gpuserve_context_ref", "gpuserve_model_ref",  # Python counts its own references

@@ -212,7 +212,7 @@ class Multi(unittest.TestCase):
 
 
 class Labels(unittest.TestCase):
-    """The scores of a head file beside the vectors that it reads."""
+    """The scores of a head file, with the vectors that it reads."""
 
     def test_dense_and_labels(self):
         folder = os.path.join(DATA, "models", "st-xlm-roberta")

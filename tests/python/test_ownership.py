@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who frees a request, and which locks stay taken, when exceptions, threads and the collector meet.
+"""Ownership of requests and locks with exceptions, threads and the garbage collector at the same time.
 
 test_signals.py does the same with signals at random moments.
 """
@@ -196,7 +196,7 @@ class Ownership(Case):
         def send():
             while not any(state.pointer.value for state in list(_calls._submitted.values())):
                 time.sleep(0.0001)
-            # Blocked by nobody: both are pending when the wait of the main thread returns.
+            # Not blocked: both are pending when the wait of the main thread returns.
             os.kill(os.getpid(), signal.SIGUSR1)
             os.kill(os.getpid(), signal.SIGUSR2)
 

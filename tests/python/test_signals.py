@@ -140,7 +140,7 @@ class Signals(unittest.TestCase):
         self.try_often(work, N // 10)
         self.assertLess(peak() - first, 50_000, "kB more after as many interruptions again")
 
-    def test_no_callback_waits_for_the_dispatchers_lock(self):
+    def test_callbacks_do_not_block_on_the_dispatchers_lock(self):
         """A future may be cancelled, and its model closed by the collector, in a thread that holds any lock."""
         one = Model(model("splade-tiny"), device="cpu")
         one.submit("a").result()

@@ -4,17 +4,20 @@ limit that a model's speed is a share of.
 
 Nothing here is timed: the watch and the rounds get figures made up beforehand.
 """
+import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks" / "common"), str(ROOT / "benchmarks" / "peers")]
+sys.path[:0] = [str(ROOT / "benchmarks" / "common"), str(ROOT / "benchmarks" / "peers"), str(ROOT / "benchmarks")]
 
 import gemm_limit                                                               # noqa: E402
 import harness                                                                  # noqa: E402
 import measure                                                                  # noqa: E402
 import report                                                                   # noqa: E402
+import scale                                                                    # noqa: E402
 import verdict as judge                                                         # noqa: E402
 
 
@@ -272,6 +275,16 @@ def test_an_engine_beyond_the_limit_is_seen():
     assert not harness.exceeds(seen, "avx512_vnni")
     assert harness.reported("[info] CPU: x\n [info] - Selected ISA: AVX2\n") == "AVX2"
     assert harness.reported("nothing") is None and not harness.exceeds(None, "avx2")
+
+
+def test_plan_takes_the_newest_full_run():
+    """A quick run has few rounds, and was taken because its name sorts last."""
+    engine = {"median": {"W2": 1, "W1-32": 1}, "peak_mb": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, quick in (("2026-01-01-cpu-peers-x", False), ("2026-01-02-cpu-peers-x", False), ("2026-01-03-cpu-peers-x-quick", True)):
+            results = {"quick": quick, "machine": {}, "engines": {scale.KINDS[0]: engine}}
+            Path(folder, name + ".json").write_text(json.dumps(results), "utf-8")
+        assert Path(scale.node_figures(folder)[0]).name == "2026-01-02-cpu-peers-x.json"
 
 
 def main():

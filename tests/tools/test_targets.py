@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `./dev` asks the build for exists: a command that names an unknown target fails only when someone runs it.
+"""Each target that `./dev` names exists in the build: a command that names an unknown target fails only when someone runs it.
 
     test_targets.py BUILD    the folder of a build with the tests
 """

@@ -241,6 +241,21 @@ def test_undocumented_function_is_found():
     assert check_docs.problem(" does it. Since: 0.1 ", "int f(void)") is None
 
 
+def test_document_that_the_index_does_not_name_is_found():
+    index = "# Documents\n[a](a.md), [b](b.md#part)\n\n    [c](c.md)\n"
+    assert check_docs.unlisted(index, ["README.md", "a.md", "b.md"]) == []
+    assert check_docs.unlisted(index, ["README.md", "a.md", "b.md", "c.md"]) == ["c.md"]
+
+
+def test_link_that_leads_nowhere_is_found():
+    here = Path("/x/docs/a.md")
+    files = {Path("/x/docs/b.md"): "# B\n## Part: one\n```\n# no heading\n```\n", Path("/x/README.md"): "# R\n"}
+    for target, leads in (("b.md", True), ("b.md#part-one", True), ("b.md#part", False), ("b.md#no-heading", False),
+                          ("c.md", False), ("../README.md#r", True), ("#own", True), ("#other", False), ("https://x.org/c.md", True)):
+        found = check_docs.dead_links(here, f"# Own\n[t]({target})\n", files.get)
+        assert found == ([] if leads else [target]), target
+
+
 def test_wheel_with_another_hash_is_refused():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.whl"

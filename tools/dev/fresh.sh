@@ -3,7 +3,7 @@
 #   ./dev fresh [12|13] [root|sudo|user] [run|test]
 #
 # debootstrap makes a root folder with the least packages of that release. A clone of the last commit goes to
-# the home of root, of a user who may call sudo, or of a user who may not: there ./dev run must name the
+# the home of root, of a user with sudo, or of a user without it: there ./dev run must name the
 # packages that an administrator has to install, which root then does. `run` stops after ./dev run, `test`
 # (the default) goes on with ./dev test, in the build folder that ./dev run has left.
 #

@@ -66,7 +66,7 @@ wheel_sysroot()
     printf '%s\n' "$folder"
 }
 
-# wheel_machine SYSROOT: a file for meson that compiles and links against it. gcc looks for libraries beside itself
+# wheel_machine SYSROOT: a file for meson that compiles and links against it. gcc looks for libraries next to itself
 # first, whatever its sysroot: -B comes before that.
 wheel_machine()
 {
@@ -106,7 +106,7 @@ compile_arm_wheel()
     compile build-wheel-aarch64 cli/gpuserve examples/embed
 }
 
-# stage_native BUILD STRIP: puts what was built beside the Python code.
+# stage_native BUILD STRIP: copies what was built into the Python package.
 stage_native()
 {
     local build=$1 strip=$2 native=python/gpuserve/_native

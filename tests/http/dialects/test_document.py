@@ -108,6 +108,19 @@ class Document(Served):
         self.assertGreater(len(there), 50)
         self.assertEqual(named, there)
 
+    def test_page_about_tei_has_the_paths_that_exist(self):
+        """docs/moving-from-tei.md: every path of its router (1.9) is in the table of paths, and there is such a route."""
+        with open(os.path.join(ROOT, "docs/moving-from-tei.md"), encoding="utf-8") as file:
+            page = file.read()
+        served = page[page.index("## Endpoints"):page.index("## Not available")]
+        named = {(method, path) for cell in re.findall(r"(?m)^\| `((?:GET|POST) [^|]*) \|", served)
+                 for method in [cell.split()[0]] for path in re.findall(r"(/[\w/.-]*)`", cell)}
+        self.assertEqual(named, {("POST", "/" + name) for name in (
+            "", "embed", "embed_all", "embed_sparse", "predict", "rerank", "similarity", "tokenize", "decode", "embeddings",
+            "v1/embeddings", "vertex", "invocations")} | {("GET", "/" + name) for name in (
+                "", "info", "health", "ping", "metrics", "docs", "api-doc/openapi.json")})
+        self.assertLessEqual(named, routes())
+
     def test_it_names_the_fields_that_there_are(self):
         """Of `parameters`, and of bodies and queries that a change forgot."""
         there = set()

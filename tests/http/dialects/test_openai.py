@@ -1,4 +1,4 @@
-"""The `openai` package, unmodified, against the server; and what it must be told when it errs."""
+"""The `openai` package, unmodified, against the server; and the errors of invalid requests."""
 import base64
 import os
 import shutil
@@ -34,7 +34,7 @@ class OpenAI(Served):
             for one, vector in zip(reply.data, want):
                 # Bit for bit: batches do not change a vector, and both are the shortest decimals.
                 got = one.embedding
-                if encoding == "base64":  # who asks for it in so many words gets the text
+                if encoding == "base64":  # an explicit request for it gets the text
                     got = struct.unpack("<384f", base64.b64decode(got))
                 self.assertVector(got, vector, 1e-7)
             self.assertEqual(reply.model, NAME)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The field `outputs` of /v1/embeddings and /embed on a small BGE-M3 (tests/data/late-heads), and reranking by MaxSim:
-replies beside FlagEmbedding's arithmetic in float64."""
+replies compared with FlagEmbedding's arithmetic in float64."""
 import base64
 import json
 import os

@@ -1,4 +1,4 @@
-"""tei-client, unmodified: text-embeddings-inference's own client asks /info first and goes by it."""
+"""tei-client, unmodified: text-embeddings-inference's own client reads /info first and follows it."""
 import asyncio
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM's and llama.cpp's paths, SageMaker's, Azure's: replies word by word, beside the program's own numbers."""
+"""vLLM's and llama.cpp's paths, SageMaker's, Azure's: replies word by word, with the program's own numbers."""
 import base64
 import json
 import os

@@ -21,7 +21,7 @@ MODEL = "/v2/models/" + NAME
 INFO = {"model_id", "model_sha", "model_dtype", "served_model_name", "model_type", "max_concurrent_requests",
         "max_input_length", "max_batch_tokens", "max_batch_requests", "max_client_batch_size", "auto_truncate",
         "tokenization_workers", "version", "sha", "docker_label"}
-OURS = {"device", "deterministic", "space", "poolings"}  # beside them
+OURS = {"device", "deterministic", "space", "poolings"}  # in addition to them
 ANY = object()
 
 
@@ -251,7 +251,7 @@ class Prompts(Served):
         return self.server.post("/tokenize", {"content": text, "add_special": True}).json()["tokens"]
 
     def test_the_prompt_of_a_text(self):
-        """By its name, or the model's default: on each path, alone and beside lists of ids."""
+        """By its name, or the model's default: on each path, alone and with lists of ids."""
         for name, prompt in (("passage", "passage: "), ("query", "query: "), (None, "query: ")):
             ids = self.tokens(prompt + "w1 w2")
             for path in ("/embed", "/embed_all"):
@@ -524,7 +524,7 @@ class Kinds(Served):
         self.assertEqual({str(i): name for name, i in kind["label2id"].items()}, kind["id2label"])
 
     def test_poolings(self):
-        """Clients refuse those that TEI does not have; all of them stand beside."""
+        """Clients refuse those that TEI does not have; all others exist."""
         for arguments, told, all_of_them in (
                 ((os.path.join(TINY, "st-newer"), "--pooling", "last"), "last_token", ["last"]),
                 ((os.path.join(TINY, "st-newer"), "--pooling", "cls"), "cls", ["cls"]),

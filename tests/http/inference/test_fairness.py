@@ -1,4 +1,4 @@
-"""Single texts are answered beside bulk clients, told apart by address, by key, and not at all."""
+"""Single texts are answered with concurrent bulk clients, which differ by address, by key, or in nothing."""
 import http.client
 import json
 import os

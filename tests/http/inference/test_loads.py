@@ -1,4 +1,4 @@
-"""Loads that clients ask for: shared, on one thread, and none for clients that have left."""
+"""Loads that clients request: coalesced, on one thread, cancelled when the clients disconnect."""
 import os
 import socket
 import threading
@@ -7,7 +7,7 @@ import unittest
 from serving import MINILM, PATIENCE, Server, figure, main, wait_until
 
 LOADS = 400
-# The thread for loads, and those of a model that is opened beside the old one.
+# The thread for loads, and those of a model that is opened while the old one serves.
 EXTRA_THREADS = 1 + 2 * os.cpu_count()
 LOAD = "/v2/repository/models/m/load"
 
@@ -72,7 +72,7 @@ class Loads(unittest.TestCase):
                 self.assertIn(b"HTTP/1.1", client.recv(100))
             wait_until(lambda: self.open_requests() == 1)
 
-    def test_sigterm_waits_for_no_queued_load(self):
+    def test_sigterm_cancels_queued_loads(self):
         extra, clients = self.crowd(LOAD, leave=False)
         self.assertLessEqual(extra, EXTRA_THREADS)
         ended = threading.Thread(target=self.server.stop)

@@ -205,7 +205,7 @@ CASES = {
     "no length, then one": (sized(b"Content-Length: 0", b"Content-Length: %d"), [400]),
     "length named by Connection": (sized(b"Connection: Content-Length", b"Content-Length: %d"), [400]),
     "length beside an own one": (sized(b"Content-Length: %d", b"X-Content-Length: 5"), [400]),
-    # requests whose body nobody wants are not followed by it
+    # requests whose body is not read are not followed by it
     "GET with a body": (get(length(len(INNER)), body=INNER), [200]),
     "GET with chunks": (get(CHUNKED, body=chunked(INNER)), [200]),
     # who is asked

@@ -99,7 +99,7 @@ def is_whole(reply):
 
 
 class Slow(unittest.TestCase):
-    """T7, scaled down: slow headers, slow bodies and slow readers beside good clients."""
+    """T7, scaled down: slow headers, slow bodies and slow readers with concurrent good clients."""
 
     @classmethod
     def setUpClass(cls):
@@ -197,13 +197,13 @@ class Slow(unittest.TestCase):
             client.close()
         self.assertEqual(server.stop()[0], 0)
 
-    def test_replies_that_nobody_reads(self):
+    def test_replies_that_are_not_read(self):
         """They fill so much memory and no more, though no least rate is asked for."""
         server = Server(MINILM, "--min-body-rate", 1)
         body, request, clients = self.connect_for_much(server, 40)
         for client in clients:
             client.sendall(request)
-        wait_until(lambda: figure(server, "gpuserve_http_connections") <= 30, "nobody is ended")
+        wait_until(lambda: figure(server, "gpuserve_http_connections") <= 30, "no client is disconnected")
         self.assertLess(kernel_holds(server), 512 * 1024)
         self.assertLess(metric(server, "VmHWM") - self.before_kb, 64 * 1024)  # of 104 MB of replies
         self.assertEqual(len(server.post("/tokenize", body).json()[0]), 40002)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""TLS: real clients, certificates that change while connections are open, and those who do not shake
-hands."""
+"""TLS: real clients, certificates that change while connections are open, and clients that do not
+complete the handshake."""
 import json
 import os
 import shutil
@@ -350,7 +350,7 @@ class Handshakes(Case):
         self.assertWorks()
         self.assertIn("TLS handshake failed", self.stop())
 
-    def test_slow_ones_hurt_nobody(self):
+    def test_slow_clients_do_not_slow_others(self):
         """Absolute deadline, whatever trickles in; others are served meanwhile."""
         self.start("--header-timeout", "1", "--quiet")
         with self.secure() as connection:  # a real beginning, to be sent in part

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Certificates of clients: who has none by the right CA is refused in the handshake, whatever it asks."""
+"""Client certificates: a client without one of the right CA is refused in the handshake, for every path."""
 import json
 import os
 import shutil
@@ -191,7 +191,7 @@ class Clients(Case):
             self.assertTrue(good or "--tls-client-ca" in done.err, done.err)
 
     def test_the_watchdog_has_none(self):
-        """The server knows itself: it answers, and no handshake fails; nobody else comes without one meanwhile."""
+        """The server knows itself: it answers, and no handshake fails; no other client connects without one meanwhile."""
         path = self.ca.at("notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
             systemd.settimeout(PATIENCE)
@@ -287,11 +287,11 @@ class Revoked(Case):
         wait_until(lambda: self.answer_to(frida))
         self.assertIn("expired at 2020-02-01 00:00:00 UTC", self.stop())
 
-    def test_a_list_that_ends_lets_nobody_in(self):
-        """What it was is not known any more."""
+    def test_expired_list_refuses_all_clients(self):
+        """Its revocations are unknown after its end."""
         anna = self.client(self.users, "anna")
         self.begin("--verbose", crl=self.users.list("short", times=("-crlsec", "20")))
-        time.sleep(20)  # each connection writes lines that nobody reads before the end
+        time.sleep(20)  # each connection writes lines that are not read before the end
         wait_until(lambda: not self.answer_to(anna))
         self.users.list("next")
         os.rename(self.users.at("next"), self.users.at("short"))
@@ -319,7 +319,7 @@ class Revoked(Case):
             self.assertLetIn(gustav)
             self.assertRefused(hanna)  # its CA is revoked
             self.assertIn("certificate revoked", self.stop())
-        self.begin(ca=users.at("south.pem"), crl=users.at("south.crl"))  # trusted by itself: nobody above it is asked
+        self.begin(ca=users.at("south.pem"), crl=users.at("south.crl"))  # trusted by itself: no CA above it is needed
         self.server.tls = hanna
         self.assertLetIn(hanna)
         self.assertRefused(gustav)

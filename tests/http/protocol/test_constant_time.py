@@ -1,6 +1,6 @@
-"""How long it takes to find an API key says nothing about the keys (T14).
+"""The comparison of API keys takes constant time (T14).
 
-Valgrind's memcheck is told that the keys' bytes are undefined (tests/http/protocol/constant_time.c); then each branch
+Valgrind's memcheck treats the keys' bytes as undefined (tests/http/protocol/constant_time.c); then each branch
 and each address that depends on them is one of its errors. Comparisons that do depend must be found.
 Exits 77, which means "not run", where there is no valgrind.
 """
@@ -24,7 +24,7 @@ def memcheck(name):
 
 class ConstantTime(unittest.TestCase):
     def test_all_find_the_keys(self):
-        """Beside valgrind the three programs do the same."""
+        """Outside valgrind the three programs do the same."""
         for name in ("FIND", "MEMCMP", "UNTIL"):
             done = run(name)
             self.assertEqual((done.returncode, done.stdout), (0, "without valgrind, all found\n"), name)

@@ -192,8 +192,8 @@ class Rates(unittest.TestCase):
         self.assertIn(int(refused.headers["Retry-After"]), range(5, 9))  # 84 tokens less 10, less the time since
         self.assertEqual(server.stop()[0], 0)
 
-    def test_a_reload_gives_nobody_new_ones(self):
-        """Who has used up theirs goes on waiting; a key that is new has all of them."""
+    def test_reload_gives_no_new_tokens(self):
+        """A key without tokens stays limited after a reload; a new key has its full burst."""
         path = key_file("one\n")
         server = Server(MINILM, "--api-key-file", path, "--key-rate", 1, "--key-burst", 2, "--open-metrics")
 

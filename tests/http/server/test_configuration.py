@@ -1,6 +1,7 @@
 """The access log, and options from flags, environment and file."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -8,7 +9,7 @@ import tempfile
 import unittest
 
 from serving import MINILM, Server, environment, figure, main, wait_until
-from common import gpuserve
+from common import ROOT, gpuserve
 
 TINY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "data", "models")
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -129,7 +130,7 @@ class AccessLog(Folder):
         server = Server(MINILM, "--access-log", "-")
         server.get("/health")
         self.assertEqual(json.loads(server.process.stdout.readline())["path"], "/health")
-        for _ in range(600):  # more than a pipe holds, and nobody reads
+        for _ in range(600):  # more than a pipe holds, without a reader
             self.assertEqual(server.get("/health", **{"x-request-id": "i" * 128}).status, 200)
         self.assertEqual(server.stop()[0], 0)
 
@@ -230,6 +231,28 @@ class Configuration(Folder):
                     self.assertIn(name + " of text-embeddings-inference has no effect", done.err)
                     self.assertIn(want, done.err)
                     self.assertEqual(done.err.count("\n"), 1, where)
+
+    def test_page_about_tei_has_the_options_that_exist(self):
+        """docs/moving-from-tei.md: a row for each flag of the router, with the option that the flag sets."""
+        with open(os.path.join(ROOT, "docs/moving-from-tei.md"), encoding="utf-8") as file:
+            page = file.read()
+        flags = page[page.index("## Flags"):page.index("## Endpoints")]
+        rows = {}
+        for first, second in re.findall(r"(?m)^\| (`--[^|]*) \| ([^|]*) \|", flags):
+            names, options = (re.findall(r"`--([\w-]+)`", cell) for cell in (first, second))
+            rows.update(zip(names, options) if options else dict.fromkeys(names, second))
+        want = {}
+        for flag, _, outcome in self.TEI:
+            if isinstance(outcome, dict):
+                want[flag] = next(iter(outcome), flag)
+            else:
+                want.setdefault(flag, "none, error" if isinstance(outcome, tuple) else "none, warning")
+        self.assertEqual(rows, want)
+        help_text = gpuserve("serve", "--help").out
+        own = set(re.findall(r"(?m)^ +(?:-\w, )?--([\w-]+)", help_text))
+        self.assertIn("batch-tokens", own)
+        self.assertLessEqual(set(re.findall(r"--([a-z][\w-]+)", page)) - set(want), own)
+        self.assertLessEqual({option for option in rows.values() if not option.startswith("none")}, own)
 
     def test_names_of_tei_at_their_borders(self):
         for arguments, variables, want in (

@@ -1,4 +1,4 @@
-"""The files that the server may open (T15): its models, its keys, its log, and nothing beside."""
+"""The files that the server may open (T15): its models, its keys, its log, and nothing else."""
 import ctypes
 import errno
 import os
@@ -81,7 +81,7 @@ class Files(unittest.TestCase):
         self.assertLessEqual(max(abs(a - b) for a, b in zip(got, want)), 1e-6)
 
     def models(self):
-        """A link to a model, the same model beside it and the same beyond."""
+        """A link to a model, the same model next to it and the same beyond."""
         beside, beyond = self.at("beside"), os.path.join(self.outside, "beyond")
         shutil.copytree(MINILM, beside)
         shutil.copytree(MINILM, beyond)
@@ -165,8 +165,8 @@ class Files(unittest.TestCase):
         with open(log + ".1", encoding="utf-8") as file:
             self.assertIn('"path":"/embed"', file.read())
 
-    def test_standard_error_that_nobody_reads(self):
-        """It keeps nobody waiting; what found no room there is told when there is some."""
+    def test_standard_error_that_is_not_read(self):
+        """It delays no request; what does not fit is reported when there is space."""
         begin, end = os.pipe()
         os.set_blocking(end, False)
         n_before = 0

@@ -1,4 +1,4 @@
-"""What systemd is told (sd_notify), and the unit file."""
+"""Messages to systemd (sd_notify), and the unit file."""
 import os
 import shutil
 import signal
@@ -49,7 +49,7 @@ class Notify(unittest.TestCase):
         self.socket.bind("\0gpuserve-%d" % os.getpid())
         self.run_through("@gpuserve-%d" % os.getpid())
 
-    def test_nobody_listens(self):
+    def test_without_a_listener(self):
         server = Server(MINILM, env=environment(NOTIFY_SOCKET=self.folder + "/none"))
         self.assertEqual(server.get("/health").status, 200)
         self.assertEqual(server.stop()[0], 0)

@@ -91,7 +91,7 @@ static gpuserve_status encode(gpuserve_tokenizer *tokenizer, const char *text, c
     return gpuserve_tokenizer_encode(tokenizer, &input, &output, &tokens->n, options, error);
 }
 
-/* The rows of expected.json that need no file beside the tokenizer's. */
+/* The rows of expected.json that need no file other than the tokenizer's. */
 static size_t check_rows(gpuserve_tokenizer *tokenizer, const char *path)
 {
     char name[2048];

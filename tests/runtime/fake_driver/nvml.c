@@ -41,7 +41,7 @@ struct gpu {
     int bus, capability, load, temperature, watts;
     unsigned long long total, used;
     unsigned pid;         /* of the first process on it, or 0 */
-    unsigned n_more;      /* processes beside it, of the numbers that follow */
+    unsigned n_more;      /* further processes, of the numbers that follow */
     int n_mig, first_mig; /* MIG devices: elements of the machine from first_mig on */
     int compute_mode;
     bool is_lost, is_virtual, is_mig, no_load;

@@ -71,7 +71,7 @@ static void vectors_of(gpuserve_model *model, float *rows, size_t *n)
     free_texts(&texts);
 }
 
-/* Rows beside the reference of an adapter. */
+/* Rows compared with the reference of an adapter. */
 static struct difference difference_of(const float *rows, size_t n, const char *name)
 {
     char tensor[96];

@@ -428,7 +428,7 @@ Test(lost, callers_get_the_right_answer_or_the_cause, .timeout = 120)
         cr_expect_geq(callers[i].n_right, 5);
         n_failed += callers[i].n_failed;
     }
-    cr_expect_gt(n_failed, 0, "nobody met the loss");
+    cr_expect_gt(n_failed, 0, "no request failed");
     cr_expect_eq(place.told.status[1], GPUSERVE_OK);
     expect_in_info(&place, "\"device\": \"cpu\"");
     close_place(&place);

@@ -101,7 +101,7 @@ static void take_its_place(uint32_t wait_ms, gpuserve_context **context, gpuserv
 }
 
 /* The policy would allow a wait of ten minutes. */
-Test(suspend, a_request_waits_for_memory_no_longer_than_its_deadline, .timeout = 100)
+Test(suspend, wait_for_memory_ends_at_the_deadline, .timeout = 100)
 {
     static const char *const words[] = { "large needs 9", "12000000000", "small holds 5" };
     gpuserve_context *context;

@@ -4,7 +4,7 @@
 usage: test_machines.py GPUSERVE FAKE_DRIVER_FOLDER LIBGPUSERVE
 
 The folder holds a libnvidia-ml.so.1 and a CUDA plugin whose machine the environment names; in its
-folder `old` is a driver from before MIG. Where nvidia-smi is asked, a fake one stands first in PATH.
+folder `old` is a driver from before MIG. Tests that run nvidia-smi have a fake one first in PATH.
 """
 import json
 import os

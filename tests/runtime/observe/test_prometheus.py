@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """gpuserve_context_metrics() of a real model, read by the parser of prometheus-client.
 
-usage: test_metrics_text.py LIBGPUSERVE. The model stands under a name with a quote, a backslash
-and a newline, which must come back as it is. The environment names a machine of fake GPUs, see
+usage: test_prometheus.py LIBGPUSERVE. The model's name has a quote, a backslash
+and a newline, which the parser must return unchanged. The environment names a machine of fake GPUs, see
 fake_driver/, on one of which it runs.
 """
 import ctypes

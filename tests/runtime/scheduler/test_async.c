@@ -256,7 +256,7 @@ static void submit_once_suspended(void *user, gpuserve_request *request, gpuserv
     meeting->retry_after_ms = error.retry_after_ms;
 }
 
-Test(async, a_callback_is_refused_by_the_model_whose_suspension_waits_for_it)
+Test(async, submission_from_a_callback_is_refused_during_suspension)
 {
     static const char *const text[] = { "first" };
     struct meeting meeting = { .status = GPUSERVE_OK };

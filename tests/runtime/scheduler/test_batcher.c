@@ -404,7 +404,7 @@ static size_t fill(gpuserve_model *model, const char *one, gpuserve_error *error
     return n;
 }
 
-Test(batcher, work_waits_for_so_long_by_the_speed_of_late)
+Test(batcher, queue_time_follows_recent_throughput)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = open_slow(0);

@@ -131,7 +131,7 @@ static void note_status(void *user, gpuserve_request *request, gpuserve_status s
 }
 
 /* No gpuserve_wait() here, which would wake the worker at the deadline. */
-Test(deadline, passing_is_told_where_nobody_waits, .timeout = 60)
+Test(deadline, passed_deadline_is_reported_without_a_waiting_caller, .timeout = 60)
 {
     gpuserve_model *model = fake_open(1, 0, 0);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -239,7 +239,7 @@ static void note(void *user, gpuserve_request *request, gpuserve_status status)
 
 /* 100 full-batch requests of each class wait for one worker. Of the first 105, 80 are HIGH, 20
  * NORMAL and 5 LOW, and all complete. */
-Test(deadline, classes_share_sixteen_to_four_to_one_and_nobody_starves)
+Test(deadline, classes_share_sixteen_to_four_to_one_and_none_starves)
 {
     enum { EACH = 100, ALL = 3 * EACH };
     static const char *const full[] = { "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 "

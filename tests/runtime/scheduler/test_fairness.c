@@ -25,7 +25,7 @@ enum {
     MAX_SEQUENCES = 128,
     SINGLE_CLIENT = 1000, /* client id of the single texts */
     MAX_LATENCIES = 100000,
-    FIXED_TOKENS = 2, /* a batch on a CPU takes the time of so many tokens more */
+    FIXED_TOKENS = 2, /* a batch on a CPU takes the time of these tokens more */
 };
 
 static const uint64_t forever = UINT64_MAX, ms = 1000000;
@@ -380,13 +380,13 @@ static void beside_bulk_clients(size_t n_bulk, enum identity identity, uint64_t 
     run_until(s, 500000 * token_ns);
     possible = s->now_ns / token_ns * WORKERS;
     cr_expect_gt(s->n_singles, 10000);
-    cr_expect_leq(s->n_refused * 1000, s->n_singles * 5, "%zu of %zu refused beside %zu",
+    cr_expect_leq(s->n_refused * 1000, s->n_singles * 5, "%zu of %zu refused with %zu bulk",
                   s->n_refused, s->n_singles, n_bulk);
-    cr_expect_leq(s->longest_single_ns, 3 * BATCH_TOKENS * token_ns, "%.1f batches beside %zu",
+    cr_expect_leq(s->longest_single_ns, 3 * BATCH_TOKENS * token_ns, "%.1f batches with %zu bulk",
                   (double)s->longest_single_ns / (double)(BATCH_TOKENS * token_ns), n_bulk);
-    cr_expect_geq(s->computed * 100, possible * 95, "%lu of %lu tokens beside %zu", s->computed,
+    cr_expect_geq(s->computed * 100, possible * 95, "%lu of %lu tokens with %zu bulk", s->computed,
                   possible, n_bulk);
-    cr_expect_geq(s->n_right * 100, s->n_predictions * 95, "%zu of %zu predictions beside %zu",
+    cr_expect_geq(s->n_right * 100, s->n_predictions * 95, "%zu of %zu predictions with %zu bulk",
                   s->n_right, s->n_predictions, n_bulk);
     if (n_bulk == MAX_BULK && identity == ALL_ONE)
         cr_expect_gt(s->n_predictions, 50);
@@ -495,7 +495,7 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* 99th percentile of single texts on a CPU beside bulk clients, in the time of a token. */
+/* 99th percentile of single texts on a CPU with concurrent bulk clients, in the time of a token. */
 static double p99_beside(size_t n_bulk, double *throughput)
 {
     struct simulation *s = start_on(true, n_bulk, EACH_ITS_OWN, cpu_token_ns);
@@ -533,9 +533,9 @@ Test(fairness, p99_on_a_cpu_is_near_that_of_an_idle_one)
     for (size_t i = 0; i < 3; i++) {
         const double p99 = p99_beside(counts[i], &throughput);
 
-        cr_expect_leq(p99, 4 * idle, "p99 is %.1f tokens beside %zu, %.1f if idle", p99, counts[i],
+        cr_expect_leq(p99, 4 * idle, "p99 is %.1f tokens with %zu, %.1f if idle", p99, counts[i],
                       idle);
-        cr_expect_geq(throughput, 0.95 * throughput_of_bulk(counts[i]), "beside %zu", counts[i]);
+        cr_expect_geq(throughput, 0.95 * throughput_of_bulk(counts[i]), "with %zu", counts[i]);
     }
 }
 

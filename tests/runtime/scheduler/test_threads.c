@@ -341,7 +341,7 @@ Test(threads, sixteen_do_everything_at_once)
     folder_remove(&folder);
 }
 
-Test(threads, closing_waits_for_what_was_submitted)
+Test(threads, close_completes_submitted_jobs)
 {
     size_t n_all;
     const char *const *texts = oracle_texts(&n_all);
