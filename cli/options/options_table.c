@@ -30,7 +30,9 @@ static const struct cli_choice weight_dtypes[] = {
     { "fp32", GPUSERVE_DTYPE_FLOAT32 },      { "fp16", GPUSERVE_DTYPE_FLOAT16 },
     { "bf16", GPUSERVE_DTYPE_BFLOAT16 },     { 0 }
 };
-static const struct cli_choice eval_tasks[] = { { "sts", CLI_EVAL_STS }, { "pairs", CLI_EVAL_PAIRS }, { 0 } };
+static const struct cli_choice eval_tasks[] = { { "sts", CLI_EVAL_STS },
+                                                { "pairs", CLI_EVAL_PAIRS },
+                                                { 0 } };
 static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "mean", GPUSERVE_POOLING_MEAN },
                                               { "max", GPUSERVE_POOLING_MAX },
