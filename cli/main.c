@@ -161,6 +161,14 @@ const struct cli_command cli_commands[] = {
       "  gpuserve plan MODEL --rate 500 --p99-ms 50\n"
       "  gpuserve plan MODEL --rate 500 --input texts.txt --json >plan.json\n"
       "  gpuserve plan --measured plan.json --rate 5000 --core-price 0.03\n" },
+    { "eval", cli_eval, true, "eval MODEL --task sts|pairs --input FILE [OPTION...]",
+      "measure how good a model is on labelled text pairs",
+      "The file is CSV or JSON Lines with `text`, `pair`, and `score` (sts) or `label` (pairs).\n"
+      "sts: Spearman and Pearson correlation of the cosine similarity with the scores. pairs:\n"
+      "average precision, best accuracy and best F1 with their thresholds, for labels 0 and 1.\n"
+      "--dtypes prints a row for each compute format.\n\n"
+      "  gpuserve eval MODEL --task sts --input sts.csv --dtypes float32,bfloat16,int8\n"
+      "  gpuserve eval MODEL --task pairs --input pairs.jsonl --dimensions 128 --json\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

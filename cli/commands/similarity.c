@@ -3,12 +3,13 @@
  * pairs.
  *
  *   matrix: all vectors in memory, one JSON line per row
- *   pairs:  streamed; both texts of a pair are consecutive items of the pipeline
+ *   pairs:  streamed by pairs.c
  *
  * Vectors are L2-normalized, so the dot product is the cosine. Models of token vectors compare by
  * MaxSim: late_similarity.c.
  */
 #include "cli/commands/embed.h"
+#include "cli/commands/pairs.h"
 #include "cli/model.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
@@ -26,12 +27,6 @@ struct similarity {
     /* matrix: all vectors, [n, dim] */
     float *vectors;
     size_t n, capacity;
-    /* pairs: first and second texts alternate as items of the pipeline */
-    struct cli_input *input;
-    struct cli_record record;
-    bool second_is_next;
-    float *first; /* [dim] vector of the first text of a pair */
-    bool have_first;
 };
 
 static int keep_vectors(void *user, const struct cli_chunk *chunk)
@@ -64,89 +59,53 @@ static int write_matrix(struct similarity *s)
     return result;
 }
 
-static int next_of_pairs(void *source, struct cli_record *record)
-{
-    struct similarity *s = source;
-    int found = 1;
-
-    if (s->second_is_next) {
-        record->text = s->record.second;
-        record->text_size = s->record.second_size;
-    } else {
-        found = cli_input_next(s->input, &s->record);
-        record->text = s->record.text;
-        record->text_size = s->record.text_size;
-    }
-    record->second = NULL;
-    record->second_size = 0;
-    s->second_is_next = !s->second_is_next;
-    return found;
-}
-
-static bool pairs_would_wait(const void *source)
-{
-    const struct similarity *s = source;
-
-    return !s->second_is_next && cli_input_would_wait(s->input);
-}
-
-/* A chunk may end between the texts of a pair, so the first vector is kept across chunks. */
-static int write_pairs(void *user, const struct cli_chunk *chunk)
+static int write_pair(void *user, float similarity)
 {
     struct similarity *s = user;
 
-    for (size_t i = 0; i < chunk->n; i++) {
-        const float *vector = chunk->rows + i * s->dim;
-
-        s->have_first = !s->have_first;
-        if (s->have_first) {
-            memcpy(s->first, vector, s->dim * sizeof(*vector));
-            continue;
-        }
-        const float cosine = gpuserve_dot(s->first, vector, s->dim);
-        fputs("{\"similarity\":", s->output.stream);
-        cli_output_floats(&s->output, &cosine, 1, "");
-        fputs("}\n", s->output.stream);
-    }
-    cli_progress_update(&s->progress, (double)(chunk->first + chunk->n), chunk->share);
-    if (fflush(s->output.stream))
-        return cli_output_check(&s->output);
+    fputs("{\"similarity\":", s->output.stream);
+    cli_output_floats(&s->output, &similarity, 1, "");
+    fputs("}\n", s->output.stream);
     return CLI_OK;
 }
 
-/* The share of the input that is read. */
-static double pairs_share(const void *source)
+static int flush_pairs(void *user)
 {
-    return cli_reader_share(&((const struct similarity *)source)->input->reader);
+    struct similarity *s = user;
+
+    return fflush(s->output.stream) ? cli_output_check(&s->output) : CLI_OK;
 }
 
-static int compare(struct similarity *s, gpuserve_model *model, const struct cli_args *args)
+static int compare_pairs(struct similarity *s, gpuserve_model *model, struct cli_input *input,
+                         const struct cli_args *args)
+{
+    struct cli_pairs pairs = {
+        .input = input, .write = write_pair, .end_chunk = flush_pairs, .user = s
+    };
+
+    return cli_pairs_run(&pairs, model, args);
+}
+
+static int compare_all(struct similarity *s, gpuserve_model *model, struct cli_input *input,
+                       const struct cli_args *args)
 {
     struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
     int result = cli_vector_dim(&s->dim, model, args);
 
     if (result != CLI_OK)
         return result;
-    s->first = cli_alloc(s->dim, sizeof(*s->first));
     pump.job.task = GPUSERVE_TASK_EMBED;
     cli_vector_options(&pump.job, args);
     pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
     pump.row_floats = s->dim;
     pump.chunk_texts = args->batch;
-    cli_pump_from_input(&pump, s->input);
+    cli_pump_from_input(&pump, input);
     pump.user = s;
     pump.sink = keep_vectors;
-    if (args->pairs) {
-        pump.source = s;
-        pump.next = next_of_pairs;
-        pump.would_wait = pairs_would_wait;
-        pump.share = pairs_share;
-        pump.sink = write_pairs;
-    }
     cli_progress_begin(&s->progress, "texts", args->quiet);
     result = cli_pump_run(&pump);
     cli_progress_end(&s->progress);
-    if (result == CLI_OK && !args->pairs)
+    if (result == CLI_OK)
         result = write_matrix(s);
     if (result == CLI_OK)
         cli_pump_remarks(&pump, args);
@@ -164,19 +123,18 @@ int cli_similarity(const struct cli_args *args)
         result = cli_input_from(&input, args, args->pairs);
     if (result != CLI_OK)
         return result;
-    s.input = &input;
     result = cli_model_open(&model, args);
     if (result == CLI_OK)
         result = cli_output_open(&s.output, args->output);
     if (result == CLI_OK)
         result = gpuserve_model_rerank_method(model) == GPUSERVE_RERANK_MAX_SIM
                      ? cli_late_similarity(&s.output, model, &input, args)
-                     : compare(&s, model, args);
+                 : args->pairs ? compare_pairs(&s, model, &input, args)
+                               : compare_all(&s, model, &input, args);
     if (result == CLI_OK)
         result = cli_output_finish(&s.output);
     cli_output_abandon(&s.output);
     free(s.vectors);
-    free(s.first);
     gpuserve_model_close(&model);
     cli_input_close(&input);
     return result;

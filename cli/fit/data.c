@@ -69,7 +69,8 @@ int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *pat
     int found = 0, result = CLI_OK;
 
     if (cli_input_open(&input, path, CLI_INPUT_BY_NAME, args->text_column,
-                       args->label_column ? args->label_column : "label", &args->where) != CLI_OK)
+                       args->label_column ? args->label_column : "label", NULL,
+                       &args->where) != CLI_OK)
         return CLI_FAILED;
     if (input.format == CLI_INPUT_LINES) {
         cli_input_close(&input);

@@ -45,6 +45,11 @@ static int open_csv(struct cli_input *input)
         if (input->second_at < 0)
             return CLI_FAILED;
     }
+    if (input->label_column) {
+        input->label_at = cli_csv_column(input->csv, input->label_column, file);
+        if (input->label_at < 0)
+            return CLI_FAILED;
+    }
     for (size_t i = 0; input->where && i < input->where->n; i++) {
         char *name = where_column(input->where->items[i]);
 
@@ -57,11 +62,13 @@ static int open_csv(struct cli_input *input)
 }
 
 int cli_input_open(struct cli_input *input, const char *path, uint32_t format,
-                   const char *text_column, const char *second_column, const struct cli_list *where)
+                   const char *text_column, const char *second_column, const char *label_column,
+                   const struct cli_list *where)
 {
     memset(input, 0, sizeof(*input));
     input->text_column = text_column ? text_column : "text";
     input->second_column = second_column;
+    input->label_column = label_column;
     input->where = where;
     input->format = format ? format : format_of(path);
     if (cli_reader_open(&input->reader, path) != CLI_OK)
@@ -88,7 +95,7 @@ int cli_input_from(struct cli_input *input, const struct cli_args *args, bool pa
             return CLI_USAGE;
         }
         return cli_input_open(input, args->input ? args->input : "-", args->input_format,
-                              args->text_column, second, NULL);
+                              args->text_column, second, NULL, NULL);
     }
     if (pairs)
         return cli_usage("pairs of texts need --input FILE with JSON objects or CSV rows");
@@ -186,6 +193,11 @@ static int next_jsonl(struct cli_input *input, struct cli_record *record, bool *
         if (!record->second)
             return fail_at(input, "no string field", input->second_column);
     }
+    if (input->label_column) {
+        record->label = member_text(input, input->label_column, &record->label_size);
+        if (!record->label)
+            return fail_at(input, "no string or number field", input->label_column);
+    }
     *kept = true;
     return 1;
 }
@@ -215,6 +227,10 @@ static int next_csv(struct cli_input *input, struct cli_record *record, bool *ke
     if (input->second_column) {
         record->second = csv->fields[input->second_at].text;
         record->second_size = csv->fields[input->second_at].size;
+    }
+    if (input->label_column) {
+        record->label = csv->fields[input->label_at].text;
+        record->label_size = csv->fields[input->label_at].size;
     }
     return 1;
 }

@@ -18,12 +18,15 @@ struct cli_record {
     size_t text_size;
     const char *second; /* second text of a pair, or a label; NULL if not requested */
     size_t second_size;
+    const char *label; /* NULL if not requested */
+    size_t label_size;
 };
 
 struct cli_input {
     /* requested fields */
     const char *text_column;
     const char *second_column;    /* NULL: no second text */
+    const char *label_column;     /* NULL: no label; not in a file of lines */
     const struct cli_list *where; /* filters "column=value", or NULL */
     /* source */
     const char *const *arguments;
@@ -31,16 +34,16 @@ struct cli_input {
     uint32_t format; /* cli_input_format */
     struct cli_reader reader;
     struct cli_csv *csv;
-    int text_at, second_at, where_at[CLI_LIST_MAX]; /* column indices of the CSV */
-    json_t *object;                                 /* the current JSON line */
-    char number[64];                                /* text of a label that is a JSON number */
+    int text_at, second_at, label_at, where_at[CLI_LIST_MAX]; /* column indices of the CSV */
+    json_t *object;                                           /* the current JSON line */
+    char number[64]; /* text of a label that is a JSON number */
     uint64_t line;
 };
 
 /* Opens a file of a format; BY_NAME selects the format by the file suffix. The strings are
  * borrowed. */
 int cli_input_open(struct cli_input *input, const char *path, uint32_t format,
-                   const char *text_column, const char *second_column,
+                   const char *text_column, const char *second_column, const char *label_column,
                    const struct cli_list *where);
 
 /* Opens the texts of the command line: arguments, --input or standard input. */

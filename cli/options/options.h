@@ -28,7 +28,8 @@ enum {
     CMD_CONVERT = 1 << 14,
     CMD_CALIBRATE = 1 << 15,
     CMD_PRUNE = 1 << 16,
-    CMD_PLAN = 1 << 17
+    CMD_PLAN = 1 << 17,
+    CMD_EVAL = 1 << 18
 };
 
 enum cli_format { CLI_BY_NAME = 0, CLI_JSON, CLI_NPY, CLI_TEXT };
@@ -47,6 +48,8 @@ struct cli_list {
 #define CLI_LOST_EXIT 100u
 
 enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };
+
+enum cli_eval_task { CLI_EVAL_NONE = 0, CLI_EVAL_STS, CLI_EVAL_PAIRS };
 
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
@@ -90,6 +93,9 @@ struct cli_args {
     double c, tolerance, split, seed;
     uint32_t limit;
     struct cli_list label_names, where;
+    /* eval */
+    const char *dtypes; /* "float32,int8" */
+    uint32_t eval_task; /* one of enum cli_eval_task */
     /* profile */
     const char *trace;
     uint32_t text_tokens, texts, rounds, timing;
@@ -244,5 +250,6 @@ int cli_prune(const struct cli_args *args);
 int cli_plan(const struct cli_args *args);
 int cli_rerank(const struct cli_args *args);
 int cli_serve(const struct cli_args *args);
+int cli_eval(const struct cli_args *args);
 
 #endif

@@ -8,12 +8,12 @@
 
 #define RUNS                                                                                    \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_BENCH | CMD_FIT | CMD_RERANK | CMD_SERVE | \
-     CMD_CALIBRATE | CMD_PLAN)
+     CMD_CALIBRATE | CMD_PLAN | CMD_EVAL)
 #define OPENS (RUNS | CMD_TOKENIZE)
 #define READS                                                                            \
     (CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_BENCH | CMD_RERANK | \
-     CMD_CALIBRATE | CMD_PLAN)
-#define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH | CMD_CALIBRATE)
+     CMD_CALIBRATE | CMD_PLAN | CMD_EVAL)
+#define VECTORS (CMD_EMBED | CMD_SIMILARITY | CMD_BENCH | CMD_CALIBRATE | CMD_EVAL)
 
 static const struct cli_choice dtypes[] = { { "fp32", GPUSERVE_DTYPE_FLOAT32 },
                                             { "fp16", GPUSERVE_DTYPE_FLOAT16 },
@@ -30,6 +30,9 @@ static const struct cli_choice weight_dtypes[] = {
     { "fp32", GPUSERVE_DTYPE_FLOAT32 },      { "fp16", GPUSERVE_DTYPE_FLOAT16 },
     { "bf16", GPUSERVE_DTYPE_BFLOAT16 },     { 0 }
 };
+static const struct cli_choice eval_tasks[] = { { "sts", CLI_EVAL_STS },
+                                                { "pairs", CLI_EVAL_PAIRS },
+                                                { 0 } };
 static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "mean", GPUSERVE_POOLING_MEAN },
                                               { "max", GPUSERVE_POOLING_MAX },
@@ -171,9 +174,9 @@ const struct cli_option cli_options[] = {
     CHOICE("input-format", READS, input_format, input_formats, "input format (default: by the suffix of FILE)"),
     STRING("text-column", 0, READS | CMD_FIT, text_column, "NAME",
          "JSON field or CSV column of the text (default text)"),
-    STRING("pair-column", 0, CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pair_column, "NAME",
+    STRING("pair-column", 0, CMD_EVAL | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pair_column, "NAME",
          "JSON field or CSV column of the second text (default pair)"),
-    COUNT("batch", CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_CALIBRATE | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
+    COUNT("batch", CMD_EVAL | CMD_EMBED | CMD_CLASSIFY | CMD_SIMILARITY | CMD_CALIBRATE | CMD_FIT, batch, 65536, "texts per submission to the model (default 512)"),
     STRING("prompt", 0, VECTORS | CMD_FIT, prompt, "TEXT", "prepend TEXT to every text"),
     STRING("instruction", 0, CMD_RERANK, prompt, "TEXT", "instruction of a reranker that is a language model (default: the model's own)"),
     CHOICE("method", CMD_RERANK, rerank_method, rerank_methods,
@@ -186,7 +189,7 @@ const struct cli_option cli_options[] = {
          "ranges of int8 and uint8 vectors, a .npy file of `gpuserve calibrate` (default: ranges of built-in texts)"),
     FLAG("normalize", 0, CMD_EMBED | CMD_CALIBRATE, normalize, GPUSERVE_NORMALIZE_YES, "normalize vectors to L2 norm 1, whatever the model's setting"),
     FLAG("no-normalize", 0, CMD_EMBED | CMD_CALIBRATE, normalize, GPUSERVE_NORMALIZE_NO, "do not normalize vectors"),
-    CHOICE("truncate", CMD_EMBED | CMD_CALIBRATE | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
+    CHOICE("truncate", CMD_EVAL | CMD_EMBED | CMD_CALIBRATE | CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE | CMD_RERANK, truncate, truncations,
            "side on which texts over the token limit are cut; strict rejects them"),
     CHOICE("chunking", CMD_EMBED, chunking, methods,
            "embedding of whole texts over the token limit; window: one vector per text; late: late chunking, one vector per chunk"),
@@ -218,7 +221,7 @@ const struct cli_option cli_options[] = {
          "write to FILE, which is renamed into place when complete (default standard output)"),
     CHOICE("format", CMD_EMBED | CMD_RERANK, format, formats,
            "output format (default: npy for a .npy file, text for .txt, .tsv and .csv, else json)"),
-    FLAG("json", 0, CMD_CONVERT | CMD_PRUNE | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE | CMD_PLAN, json, 1, "output a JSON object instead of readable text"),
+    FLAG("json", 0, CMD_EVAL | CMD_CONVERT | CMD_PRUNE | CMD_INSPECT | CMD_DEVICES | CMD_DOCTOR | CMD_BENCH | CMD_FIT | CMD_PROFILE | CMD_PLAN, json, 1, "output a JSON object instead of readable text"),
     COUNT("text-tokens", CMD_PROFILE, text_tokens, 1048576, "tokens of each text (default 128)"),
     COUNT("texts", CMD_PROFILE, texts, 1048576, "texts in the batch (default: as many as fit)"),
     COUNT("rounds", CMD_PROFILE, rounds, 10000, "number of runs of the batch; results are medians (default 20)"),
@@ -249,7 +252,9 @@ const struct cli_option cli_options[] = {
     STRING("validation", 0, CMD_FIT, validation, "FILE", "labelled texts to select C with"),
     STRING("test", 0, CMD_FIT, test, "FILE", "labelled texts to measure accuracy on"),
     NUMBER("split", CMD_FIT, split, 0.9, "PART", "fraction of the training texts to hold out for the test, such as 0.2"),
-    STRING("label-column", 0, CMD_FIT | CMD_BENCH, label_column, "NAME", "JSON field or CSV column of the label (default label)"),
+    CHOICE("task", CMD_EVAL, eval_task, eval_tasks, "what to measure: correlation with scores, or separation of labels 0 and 1"),
+    STRING("dtypes", 0, CMD_EVAL, dtypes, "LIST", "compute formats separated by commas, a row for each"),
+    STRING("label-column", 0, CMD_FIT | CMD_BENCH | CMD_EVAL, label_column, "NAME", "JSON field or CSV column of the label (default label; eval --task sts: score)"),
     LIST("label-name", CMD_FIT | CMD_BENCH, label_names, "OLD=NEW", "rename label OLD of the data to NEW in the head"),
     LIST("where", CMD_FIT | CMD_BENCH, where, "COLUMN=VALUE", "use only rows with this value"),
     COUNT("limit", CMD_FIT, limit, 100000000, "train on a random sample of N texts"),

@@ -15,7 +15,7 @@ from common import (Case, INSTRUMENTED, ORACLE, PATIENCE, PROGRAM, ROOT, cosine,
 
 MINILM, SPLADE = "all-MiniLM-L6-v2", "splade-tiny"
 TEXTS = os.path.join(ORACLE, "texts.jsonl")
-COMMANDS = ("embed", "classify", "similarity", "tokenize", "inspect", "devices", "doctor", "bench",
+COMMANDS = ("embed", "classify", "similarity", "tokenize", "inspect", "devices", "doctor", "eval", "bench",
             "fit", "pull", "completion", "rerank", "serve",
             "profile", "convert", "calibrate")
 

@@ -21,7 +21,7 @@
 namespace
 {
 
-const int THREADS = 512;     /* the rows of one text are read by many groups */
+const int THREADS = 512;      /* the rows of one text are read by many groups */
 const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
 struct pool_args {
