@@ -96,8 +96,9 @@ __device__ void pool_rows(const struct pool_args &args, const T *rows, int first
     }
 }
 
+/* The launch bound keeps ptxas from spilling registers to fit more blocks on sm_110. */
 template <typename T, int width>
-__global__ void __launch_bounds__(THREADS) pool_sequences(const struct pool_args args)
+__global__ void __launch_bounds__(THREADS, 1) pool_sequences(const struct pool_args args)
 {
     GSV_SHARED(float, partial); /* [n_groups, hidden], then one float for each warp */
     float *const scratch = partial + args.n_groups * args.hidden;
