@@ -41,6 +41,7 @@ static const struct linear_case cases[] = {
       .activation = GPUSERVE_ACT_GELU,
       .residual = true,
       .gap = 16 },
+    { .rows = 35, .n = 64, .k = 40, .bias = true, .residual = true }, /* dense: cuBLASLt takes it */
     /* Medium and large tiles, with a partial last tile. */
     { .tile = 64, .rows = 24, .n = 2, .k = 72, .bias = true, .residual = true, .in_place = true },
     { .tile = 128, .rows = 92, .n = 30, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
