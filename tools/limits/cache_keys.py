@@ -186,10 +186,11 @@ def failing(tests):
     return ""
 
 
-def main():
+def plant(every_mutation):
+    """Plant each mutation that a word of the command line names, or all; returns the exit status."""
     copy_tree()
     wanted = sys.argv[1:]
-    chosen = [m for m in mutations() if not wanted or any(word in m[0] for word in wanted)]
+    chosen = [m for m in every_mutation if not wanted or any(word in m[0] for word in wanted)]
     every = sorted({test for m in chosen for test in m[5]})
     if broken := failing(every):
         sys.exit(f"{broken} fails without any mutation")
@@ -210,4 +211,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plant(mutations()))

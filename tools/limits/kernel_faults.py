@@ -9,7 +9,7 @@ run. WORD: only faults that have one in their names. Prints a table; the last li
 """
 import sys
 
-from cache_keys import ROOT, TREE, copy_tree, failing, unclear
+from cache_keys import plant
 
 GEMM = "kernels/cuda/ops/gemm_mma.cuh"
 EPILOGUE = "kernels/cuda/ops/gemm_epilogue.cuh"
@@ -75,31 +75,11 @@ FAULTS = (
 )
 
 
-def tests_of(path):
-    return [f"kernels-cuda-{name}" for name in TESTS[path].split()]
-
-
-def main():
-    copy_tree()
-    chosen = [fault for fault in FAULTS if not sys.argv[1:] or any(word in fault[0] for word in sys.argv[1:])]
-    every = sorted({test for _, path, _, _ in chosen for test in tests_of(path)})
-    if broken := failing(every):
-        sys.exit(f"{broken} fails without any fault")
-    unnoticed = 0
-    for name, path, old, new in chosen:
-        if broken := unclear([(name, None, path, old, new, None)]):
-            sys.exit(broken[0])
-        source = (ROOT / path).read_text(encoding="utf-8")
-        (TREE / path).write_text(source.replace(old, new), encoding="utf-8")
-        try:
-            found = failing(tests_of(path))
-        finally:
-            (TREE / path).write_text(source, encoding="utf-8")
-        unnoticed += not found
-        print(f"{name} | {found or 'UNNOTICED'}", flush=True)
-    print(f"{len(chosen) - unnoticed} noticed, {unnoticed} unnoticed")
-    return 1 if unnoticed or not chosen else 0
+def faults():
+    """As cache_keys.mutations() gives them."""
+    for name, path, old, new in FAULTS:
+        yield name, path, path, old, new, [f"kernels-cuda-{test}" for test in TESTS[path].split()]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plant(faults()))

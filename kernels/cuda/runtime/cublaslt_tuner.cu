@@ -40,7 +40,7 @@ const int CANDIDATES = 6;
 #endif
 /* Split sums pay where the tiles of the output are fewer than the processors. */
 const int32_t MAX_SPLIT_ROWS = 1024;
-/* Numbers of rows whose bits are compared, beside those of the largest class. */
+/* Numbers of rows whose bits are compared with those of the largest class. */
 const int32_t COMPARED_ROWS[] = { 1, 2, 8, 17, 64, 100, 257, 512 };
 
 } /* namespace */
@@ -73,7 +73,12 @@ static void end_trial(struct trial *t)
     cudaGetLastError();
 }
 
-/* Random elements between 0.125 and 1 of either sign: equal or special values multiply faster, and
+static size_t element_bytes(const struct gpuserve_linear *linear)
+{
+    return linear->element == GSV_ELEMENT_F32 ? 4 : 2;
+}
+
+/* Random elements between 0.125 and 0.5 of either sign: equal or special values multiply faster, and
  * hide sums in another order. */
 static cudaError_t fill_rows(void *to, size_t bytes, enum gsv_math math)
 {
@@ -97,7 +102,7 @@ static cudaError_t fill_rows(void *to, size_t bytes, enum gsv_math math)
 
 static bool begin_trial(struct trial *t, const struct gpuserve_linear *linear)
 {
-    const size_t size = linear->element == GSV_ELEMENT_F32 ? 4 : 2;
+    const size_t size = element_bytes(linear);
     const size_t rows = TUNED_ROWS[GSV_LT_CLASSES - 1];
     const size_t in_bytes = rows * linear->k * size;
 
@@ -254,8 +259,7 @@ static bool choose_one(struct trial *t, struct gsv_lt_algo *choice)
 static bool first_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo, int32_t m, int32_t rows,
                        char *to)
 {
-    const size_t row =
-        static_cast<size_t>(t->gemm.n) * (t->linear->element == GSV_ELEMENT_F32 ? 4 : 2);
+    const size_t row = static_cast<size_t>(t->gemm.n) * element_bytes(t->linear);
 
     t->gemm.m = m;
     return gsv_lt_passes_check(t->linear, &t->gemm, algo) && run_trial(t, algo) == cudaSuccess &&
@@ -266,8 +270,7 @@ static bool first_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo, int32_
 /* True if the bits of a row are the same in products of any of COMPARED_ROWS. */
 static bool has_fixed_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 {
-    const size_t row =
-        static_cast<size_t>(t->gemm.n) * (t->linear->element == GSV_ELEMENT_F32 ? 4 : 2);
+    const size_t row = static_cast<size_t>(t->gemm.n) * element_bytes(t->linear);
     const int32_t all = TUNED_ROWS[GSV_LT_CLASSES - 1];
     const int32_t max_rows = all < 512 ? all : 512;
     char *const want = static_cast<char *>(malloc(2 * row * max_rows));
@@ -288,7 +291,7 @@ static bool has_fixed_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 static bool choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    const int aligned = t->linear->element == GSV_ELEMENT_F32 ? 4 : 8;
+    const int aligned = 16 / static_cast<int>(element_bytes(t->linear));
     int n;
 
     t->gemm.m = TUNED_ROWS[GSV_LT_CLASSES - 1];
@@ -306,7 +309,7 @@ static bool choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
 
 /* ------------------------------------------------------------------------------------ on disk */
 
-/* What a file of the kernel cache keeps of a choice. */
+/* Content of a cache file: the tuned algorithms for one size of weights. */
 struct kept_algo {
     uint32_t wins;
     uint32_t wins_with_gelu;
