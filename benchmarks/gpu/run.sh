@@ -24,11 +24,14 @@ while [ $# -gt 0 ]; do
     case $1 in
     --dry) dry=true ;;
     --link) link=true ;;
-    --seconds) total=${2:-490}; shift ;;
-    --pack | --prebuilt)
-        [ $# -gt 1 ] || { echo "run.sh: $1 needs a folder" >&2; exit 2; }
+    --seconds | --pack | --prebuilt)
+        [ $# -gt 1 ] || { echo "run.sh: $1 needs a value" >&2; exit 2; }
         case $2 in /*) folder=$2 ;; *) folder=$PWD/$2 ;; esac
-        [ "$1" = --pack ] && pack=$folder link=true || prebuilt=$folder
+        case $1 in
+        --seconds) total=$2 ;;
+        --pack) pack=$folder link=true ;;
+        *) prebuilt=$folder ;;
+        esac
         shift
         ;;
     *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
@@ -215,7 +218,7 @@ lesson_names="matmul_ladder two_models_one_device lstm"
 
 # docs/lessons.md on this device, and what a user sees of it.
 lessons() {
-    examples=$build/examples
+    examples=$work/build/examples
     [ -n "$prebuilt" ] && examples=$prebuilt
     "$server" bench --random bert-base --device cuda:0 --workload W1-8,W1-128,W2 --seconds 1
     "$server" bench --random bert-base --device cuda:0 --share 6 --seconds 1
@@ -259,7 +262,8 @@ compile_library() {
     ninja -C "$work/build" "$target" >"$work/ninja.log" 2>&1 || { tail -5 "$work/ninja.log" >&2; return 1; }
     library=$work/build/$target
     # The server needs more than the library; without it P11 is not measured.
-    ninja -C "$work/build" cli/gpuserve >>"$work/ninja.log" 2>&1 || tail -5 "$work/ninja.log" >&2
+    # shellcheck disable=SC2046,SC2086
+    ninja -C "$work/build" cli/gpuserve $(printf 'examples/%s ' $lesson_names) >>"$work/ninja.log" 2>&1 || tail -5 "$work/ninja.log" >&2
     target=$(ninja -C "$work/build" -t targets all | sed -n 's/^\(lib\/http\/libgpuserve-http\.so[.0-9]*\):.*/\1/p' | head -1)
     [ -z "$target" ] || ninja -C "$work/build" "$target" >>"$work/ninja.log" 2>&1 || tail -5 "$work/ninja.log" >&2
 }

@@ -53,7 +53,7 @@ class Pack(unittest.TestCase):
         self.assertEqual([line for line in checked if not line["ok"]], [])
 
     def test_bad_arguments_are_named(self):
-        for arguments, word in ((["--prebuilt", self.folder], "holds no pack"), (["--pack"], "--pack needs a folder"),
+        for arguments, word in ((["--prebuilt", self.folder], "holds no pack"), (["--pack"], "--pack needs a value"),
                                 (["--fast"], "unknown option --fast")):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2)

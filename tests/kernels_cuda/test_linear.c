@@ -247,8 +247,7 @@ Test(kernels_cuda_linear, own_kernels)
             try_case(&formats[f], i);
 }
 
-/* Of positive operands truncation would lose 2^-12 of each on average; errors of rounding cancel.
- */
+/* With positive operands truncation biases a sum by 2^-12 of its value; rounding errors cancel. */
 Test(kernels_cuda_linear, tf32_rounds)
 {
     static const struct linear_case c = { .rows = 16, .n = 64, .k = 512 };

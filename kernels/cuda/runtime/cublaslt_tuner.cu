@@ -78,8 +78,8 @@ static size_t element_bytes(const struct gpuserve_linear *linear)
     return linear->element == GSV_ELEMENT_F32 ? 4 : 2;
 }
 
-/* Random elements between 0.125 and 0.5 of either sign: equal or special values multiply faster, and
- * hide sums in another order. */
+/* Random elements between 0.125 and 0.5 of either sign: equal or special values multiply faster,
+ * and hide sums in another order. */
 static cudaError_t fill_rows(void *to, size_t bytes, enum gsv_math math)
 {
     const uint32_t mantissa = math == GSV_MATH_F16 ? 0x87ff87ffu : 0x80ff80ffu;
