@@ -8,6 +8,8 @@ One line of the log is one program. What it printed says how many tests it held:
     anything else  one test, by its exit status
 
 A line "note: ..." of a program is printed again, so that a run's log tells what a machine could not execute.
+A program that failed is named with the lines of its output that say why, the last eight of them, behind
+"    | ", so that the end of a long log is enough to see what failed.
 A program that says all is well and yet fails (a leak found at exit, a timeout) is one failure
 more. With --complete, so is a program of tests/programs.txt that did not run. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
 """
@@ -22,6 +24,7 @@ SYNTHESIS = re.compile(r"Synthesis: Tested: \D*(\d+) \D*Passing: \D*(\d+) "
                        r"\D*Failing: \D*(\d+) \D*Crashing: \D*(\d+)")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed\b", re.MULTILINE)
 NOTE = re.compile(r"^note: .*$", re.MULTILINE)
+REASON = re.compile(r"^.*(?:\[FAIL\]|\[CRASH|\bFAIL|assert|Error|ERROR|Unexpected signal|Timeout|warning:).*$", re.MULTILINE)
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -42,6 +45,13 @@ def count(test):
     if not good and failed == 0:
         failed = 1
     return passed, failed, 0
+
+
+def reasons(test):
+    """The last lines of a failed program that say why it failed; its very last lines when none does."""
+    output = ESCAPES.sub("", test.get("stdout", "") + "\n" + test.get("stderr", ""))
+    lines = REASON.findall(output) or [line for line in output.splitlines() if line.strip()]
+    return [line.rstrip()[:240] for line in lines[-8:]]
 
 
 def last_line(test):
@@ -66,6 +76,7 @@ def main():
                 print(f"{name}: {note}")
             if numbers[1]:
                 print(f"failed: {name} ({test['result']}, {numbers[0]} passed, {numbers[1]} failed)")
+                print("".join(f"    | {line}\n" for line in reasons(test)), end="")
             if numbers[2]:
                 print(f"skipped: {name}: {last_line(test)}")
     for name, why in sorted(select_tests.check(results).items() if options.complete else ()):

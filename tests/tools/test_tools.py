@@ -82,6 +82,13 @@ def test_notes_of_a_program_are_repeated():
     assert [line for line in output.getvalue().splitlines() if "note" in line] == ["x: note: executed for avx2"]
 
 
+def test_a_failure_says_why():
+    many = "".join(f"[\x1b[0;31mFAIL\x1b[0m] suite::case_{i}: wrong\n" for i in range(20))
+    assert count_tests.reasons(log_line("FAIL", "good\n", many)) == \
+        [f"[FAIL] suite::case_{i}: wrong" for i in range(12, 20)]
+    assert count_tests.reasons(log_line("FAIL", "one\n\ntwo\n")) == ["one", "two"]
+
+
 def test_a_program_that_did_not_run_is_a_failure():
     """A build folder without tests ran a fifth of the programs, and all of them passed."""
     listed = select_tests.read_list()
