@@ -18,7 +18,8 @@ run()
 {
     case $language in
     rust)
-        command -v rustc >/dev/null || without rustc rustc
+        # rustup's own rustc exists without a toolchain, too, and fails.
+        rustc --version >/dev/null 2>&1 || without rustc rustc
         rustc -O -D warnings -o "$work/embed" "$root/examples/rust/embed.rs" -L "$library" -l gpuserve
         LD_LIBRARY_PATH=$library "$work/embed" "$model"
         ;;

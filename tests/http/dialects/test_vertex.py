@@ -121,7 +121,7 @@ class Pairs(Asked):
 
 class Prompts(Asked):
     """`task_type` selects the prompts of a model for queries and documents."""
-    arguments = (model("multilingual-e5-small"),)
+    arguments = (os.path.join(ROOT, "tests/data/models/embeddinggemma"),)
 
     def test_task_types(self):
         def vectors(**fields):
