@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write tests/data/eval.json: scores that scipy and scikit-learn compute from similarities of the program. Needs scikit-learn."""
+"""Write tests/data/eval.json: scores that scipy, scikit-learn and sentence-transformers compute from similarities and
+vectors of the program. Needs scikit-learn and sentence-transformers."""
 import json
 import os
 import random
@@ -21,6 +22,34 @@ def best(metric, labels, similarity):
     return float(max(scores)), float(middles[int(np.argmax(scores))])
 
 
+def vectors(program, model, texts, prompt):
+    out = subprocess.run([program, "embed", model, "--prompt-name", prompt, "-d", "cpu"], input="\n".join(texts),
+                         capture_output=True, text=True, check=True).stdout
+    return np.array([json.loads(line)["embedding"] for line in out.splitlines()], dtype=np.float64)
+
+
+def retrieval(program, rng):
+    """Rows of queries and relevant documents, and what sentence-transformers' evaluator says of the search."""
+    from sentence_transformers.evaluation import InformationRetrievalEvaluator
+    words = lambda n: " ".join("w%d" % rng.randint(1, 20) for _ in range(n))  # noqa: E731
+    documents = list(dict.fromkeys(words(rng.randint(3, 8)) for _ in range(40)))
+    queries = list(dict.fromkeys(" ".join(rng.sample(text.split(), 2)) for text in documents[:25]))
+    rows = [[query, text] for query in queries for text in documents if all(f" {w} " in f" {text} " for w in query.split())]
+    rows += [[queries[0], text] for text in documents[-14:]] + rows[:3]  # more than ten relevant ones; rows that are there twice
+    rng.shuffle(rows)
+    queries, documents = (list(dict.fromkeys(column)) for column in zip(*rows))
+    model = os.path.join(ROOT, "tests", "data", "models", "embeddinggemma")
+    cosine = vectors(program, model, queries, "query") @ vectors(program, model, documents, "document").T
+    relevant = {q: {d for one, d in rows if one == q} for q in queries}
+    evaluator = InformationRetrievalEvaluator({q: q for q in queries}, {d: d for d in documents}, relevant, mrr_at_k=[10],
+                                              ndcg_at_k=[10], accuracy_at_k=[1], precision_recall_at_k=[10], map_at_k=[10])
+    found = [[{"corpus_id": documents[d], "score": row[d]} for d in np.argsort(-row, kind="stable")] for row in cosine]
+    got = evaluator.compute_metrics(found)
+    return {"rows": rows, "n": len(queries), "documents": len(documents),
+            "scores": {"ndcg@10": float(got["ndcg@k"][10]), "mrr@10": float(got["mrr@k"][10]),
+                       "recall@10": float(got["recall@k"][10]), "accuracy@1": float(got["accuracy@k"][1])}}
+
+
 def main():
     """Arguments: the program."""
     rng = random.Random(7)
@@ -37,7 +66,8 @@ def main():
     made = {"texts": pairs, "similarity": similarity.tolist(), "score": score, "label": label,
             "sts": {"spearman": float(spearmanr(similarity, score)[0]), "pearson": float(pearsonr(similarity, score)[0])},
             "pairs": {"average_precision": float(average_precision_score(label, similarity)), "accuracy": accuracy[0],
-                       "accuracy_threshold": accuracy[1], "f1": f1[0], "f1_threshold": f1[1]}}
+                       "accuracy_threshold": accuracy[1], "f1": f1[0], "f1_threshold": f1[1]},
+            "retrieval": retrieval(sys.argv[1], random.Random(11))}
     with open(os.path.join(ROOT, "tests", "data", "eval.json"), "w", encoding="utf-8") as file:
         json.dump(made, file)
         file.write("\n")

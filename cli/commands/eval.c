@@ -2,8 +2,9 @@
  * eval.c - `gpuserve eval`: how good a model is on labelled text pairs of the user.
  *
  *   for each dtype: file -> pairs.c -> similarity and label of each pair -> eval_scores.c -> row
+ *                        -> eval_retrieval.c, which keeps the vectors of all texts        -> row
  *
- * Texts are streamed. In memory are 16 bytes of each pair.
+ * Texts of sts and pairs are streamed. In memory are 16 bytes of each pair.
  */
 #include "cli/commands/eval.h"
 #include "cli/commands/pairs.h"
@@ -90,11 +91,14 @@ static int measure(const struct cli_args *args, json_t *row)
     struct cli_pairs pairs = {
         .input = &e.input, .read = add_label, .write = add_similarity, .user = &e
     };
-    const char *label = args->eval_task == CLI_EVAL_STS ? "score" : "label";
+    const bool retrieval = args->eval_task == CLI_EVAL_RETRIEVAL;
+    const char *label = args->label_column                ? args->label_column
+                        : args->eval_task == CLI_EVAL_STS ? "score"
+                                                          : "label";
     gpuserve_model *model = NULL;
     int result = cli_input_open(&e.input, args->input, args->input_format, args->text_column,
                                 args->pair_column ? args->pair_column : "pair",
-                                args->label_column ? args->label_column : label, NULL);
+                                retrieval ? NULL : label, NULL);
 
     if (result != CLI_OK)
         return result;
@@ -102,10 +106,13 @@ static int measure(const struct cli_args *args, json_t *row)
         result = cli_fail("%s: a file of labelled pairs must be .csv or .jsonl", args->input);
     if (result == CLI_OK)
         result = cli_model_open(&model, args);
-    if (result == CLI_OK)
+    if (result == CLI_OK && retrieval) {
+        result = cli_eval_retrieval(row, &e.input, model, args);
+    } else if (result == CLI_OK) {
         result = cli_pairs_run(&pairs, model, args);
-    if (result == CLI_OK)
-        result = score(&e, row);
+        if (result == CLI_OK)
+            result = score(&e, row);
+    }
     gpuserve_model_close(&model);
     cli_input_close(&e.input);
     free(e.pairs);

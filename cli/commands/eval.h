@@ -1,8 +1,10 @@
 /*
- * eval.h - the scores of `gpuserve eval`.
+ * eval.h - the parts of `gpuserve eval`.
  */
 #ifndef CLI_EVAL_H
 #define CLI_EVAL_H
+
+#include "cli/io/input.h"
 
 #include <stddef.h>
 
@@ -24,5 +26,10 @@ struct eval_binary {
 /* Sorts the pairs by similarity. Labels are 0 and 1. As BinaryClassificationEvaluator of
  * sentence-transformers: a threshold is the middle of two adjacent similarities. */
 void cli_eval_binary(struct eval_binary *scores, struct eval_pair *pairs, size_t n);
+
+/* Measures the rows of `input` as pairs of a query and a document that is relevant to it; adds the
+ * results to `row`. CLI_OK or CLI_FAILED. */
+int cli_eval_retrieval(json_t *row, struct cli_input *input, gpuserve_model *model,
+                       const struct cli_args *args);
 
 #endif

@@ -24,7 +24,7 @@ static int32_t label_index(struct fit_labels *labels, const char *text, size_t s
     return (int32_t)labels->n++;
 }
 
-static void add_text(struct fit_set *set, const char *text, size_t size, int32_t label)
+void cli_fit_add(struct fit_set *set, const char *text, size_t size, int32_t label)
 {
     set->bytes = cli_grow(set->bytes, &set->bytes_capacity, set->n_bytes + size, 1);
     set->offsets =
@@ -49,7 +49,7 @@ static int add_record(struct fit_set *set, struct fit_labels *labels,
     else
         label = label_index(labels, record->second, record->second_size);
     if (label >= 0) {
-        add_text(set, record->text, record->text_size, label);
+        cli_fit_add(set, record->text, record->text_size, label);
         return CLI_OK;
     }
     where = cli_input_where(input);
@@ -205,7 +205,7 @@ void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64
         const double fraction = (double)(text_hash(from, i, seed) >> 11) * 0x1p-53;
         const char *text = text_of(from, i, &size);
 
-        add_text(fraction < part ? to : &kept, text, size, from->labels[i]);
+        cli_fit_add(fraction < part ? to : &kept, text, size, from->labels[i]);
     }
     cli_fit_set_free(from);
     *from = kept;
@@ -250,7 +250,7 @@ void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed)
     for (size_t i = 0; i < limit; i++) {
         const char *text = text_of(set, all[i].text, &size);
 
-        add_text(&kept, text, size, set->labels[all[i].text]);
+        cli_fit_add(&kept, text, size, set->labels[all[i].text]);
     }
     free(all);
     cli_fit_set_free(set);

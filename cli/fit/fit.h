@@ -32,6 +32,9 @@ struct fit_set {
     float *vectors; /* [n, dim] */
 };
 
+/* Appends a text; the bytes are copied. */
+void cli_fit_add(struct fit_set *set, const char *text, size_t size, int32_t label);
+
 /* Reads a file of labelled texts; adds new labels to `labels`. */
 int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *path,
                  const struct cli_args *args);
@@ -53,7 +56,7 @@ size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b);
 
 /* ------------------------------------------------------------------------------------- vectors */
 
-/* Fills set->vectors with the L2-normalized embedding of each text. */
+/* Fills set->vectors with the L2-normalized embedding of each text, of --dimensions if given. */
 int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what,
                   const struct cli_args *args);
 

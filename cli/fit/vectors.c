@@ -7,6 +7,7 @@
 #include "cli/fit/fit.h"
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
+#include "cli/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,15 +47,15 @@ static int keep_rows(void *user, const struct cli_chunk *chunk)
 int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what,
                   const struct cli_args *args)
 {
-    struct embedding e = { .set = set, .dim = gpuserve_model_dim(model) };
+    struct embedding e = { .set = set };
     struct cli_pump pump = { .model = model, .job = GPUSERVE_JOB_INIT };
-    size_t row_bytes = e.dim * sizeof(*set->vectors);
-    int result;
+    int result = cli_vector_dim(&e.dim, model, args);
 
+    if (result != CLI_OK)
+        return result;
+    cli_vector_options(&pump.job, args);
     pump.job.task = GPUSERVE_TASK_EMBED;
     pump.job.normalize = GPUSERVE_NORMALIZE_YES;
-    pump.job.prompt = args->prompt;
-    pump.job.prompt_name = args->prompt_name;
     pump.row_floats = e.dim;
     pump.chunk_texts = args->batch;
     pump.name = what;
@@ -62,7 +63,7 @@ int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what,
     pump.source = &e;
     pump.sink = keep_rows;
     pump.user = &e;
-    set->vectors = cli_alloc(set->n, row_bytes);
+    set->vectors = cli_alloc(set->n, e.dim * sizeof(*set->vectors));
     cli_progress_begin(&e.progress, "texts", args->quiet);
     result = cli_pump_run(&pump);
     cli_progress_end(&e.progress);

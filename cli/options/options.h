@@ -49,7 +49,7 @@ struct cli_list {
 
 enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };
 
-enum cli_eval_task { CLI_EVAL_NONE = 0, CLI_EVAL_STS, CLI_EVAL_PAIRS };
+enum cli_eval_task { CLI_EVAL_NONE = 0, CLI_EVAL_STS, CLI_EVAL_PAIRS, CLI_EVAL_RETRIEVAL };
 
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 

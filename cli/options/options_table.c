@@ -30,9 +30,9 @@ static const struct cli_choice weight_dtypes[] = {
     { "fp32", GPUSERVE_DTYPE_FLOAT32 },      { "fp16", GPUSERVE_DTYPE_FLOAT16 },
     { "bf16", GPUSERVE_DTYPE_BFLOAT16 },     { 0 }
 };
-static const struct cli_choice eval_tasks[] = { { "sts", CLI_EVAL_STS },
-                                                { "pairs", CLI_EVAL_PAIRS },
-                                                { 0 } };
+static const struct cli_choice eval_tasks[] = {
+    { "sts", CLI_EVAL_STS }, { "pairs", CLI_EVAL_PAIRS }, { "retrieval", CLI_EVAL_RETRIEVAL }, { 0 }
+};
 static const struct cli_choice poolings[] = { { "cls", GPUSERVE_POOLING_CLS },
                                               { "mean", GPUSERVE_POOLING_MEAN },
                                               { "max", GPUSERVE_POOLING_MAX },
@@ -252,7 +252,7 @@ const struct cli_option cli_options[] = {
     STRING("validation", 0, CMD_FIT, validation, "FILE", "labelled texts to select C with"),
     STRING("test", 0, CMD_FIT, test, "FILE", "labelled texts to measure accuracy on"),
     NUMBER("split", CMD_FIT, split, 0.9, "PART", "fraction of the training texts to hold out for the test, such as 0.2"),
-    CHOICE("task", CMD_EVAL, eval_task, eval_tasks, "what to measure: correlation with scores, or separation of labels 0 and 1"),
+    CHOICE("task", CMD_EVAL, eval_task, eval_tasks, "what to measure: correlation with scores, separation of labels 0 and 1, or documents found for queries"),
     STRING("dtypes", 0, CMD_EVAL, dtypes, "LIST", "compute formats separated by commas, a row for each"),
     STRING("label-column", 0, CMD_FIT | CMD_BENCH | CMD_EVAL, label_column, "NAME", "JSON field or CSV column of the label (default label; eval --task sts: score)"),
     LIST("label-name", CMD_FIT | CMD_BENCH, label_names, "OLD=NEW", "rename label OLD of the data to NEW in the head"),

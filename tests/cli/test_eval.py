@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""`gpuserve eval` against tests/data/eval.json: what scipy and scikit-learn compute from the program's own similarities
-(tools/make_eval_reference.py)."""
+"""`gpuserve eval` against tests/data/eval.json: what scipy, scikit-learn and sentence-transformers compute from the
+program's own similarities and vectors (tools/make_eval_reference.py)."""
 import json
 import os
 
 from common import Case, ROOT, lines, main
 
+PROMPTS = os.path.join(ROOT, "tests", "data", "models", "embeddinggemma")  # of queries and of documents
 TINY = os.path.join(ROOT, "tests", "data", "models", "st-weighted-layers")
 with open(os.path.join(ROOT, "tests", "data", "eval.json"), encoding="utf-8") as opened:
     WANT = json.load(opened)
@@ -34,6 +35,26 @@ class Eval(Case):
         rows = self.rows("sts", "--dtypes", "float32,bfloat16")
         self.assertEqual([row["dtype"] for row in rows], ["float32", "bfloat16"])
         self.assertAlmostEqual(rows[0]["spearman"], WANT["sts"]["spearman"], delta=1e-5)
+
+    def retrieval(self, rows, *options):
+        source = self.write("retrieval.jsonl", "".join(json.dumps({"text": a, "pair": b}) + "\n" for a, b in rows))
+        row, = json.loads(self.works("eval", PROMPTS, "--task", "retrieval", "-i", source, "-d", "cpu", "--json", *options).out)["rows"]
+        return row
+
+    def test_retrieval(self):
+        want = WANT["retrieval"]
+        row = self.retrieval(want["rows"])
+        self.assertEqual((row["n"], row["documents"]), (want["n"], want["documents"]))
+        for name, score in want["scores"].items():
+            self.assertAlmostEqual(row[name], score, delta=1e-9, msg=name)
+        self.assertEqual(self.retrieval(want["rows"], "--prompt-name", "query"), row)
+        self.assertNotEqual(self.retrieval(want["rows"], "--prompt", "w9 w9 "), row)
+        self.assertNotEqual(self.retrieval(want["rows"], "--dimensions", "2"), row)
+
+    def test_retrieval_counts_equal_texts_once(self):
+        row = self.retrieval([["w1", "w2 w3"], ["w4", "w2 w3"], ["w1", "w2 w3"]])
+        self.assertEqual((row["n"], row["documents"], row["ndcg@10"], row["accuracy@1"]), (2, 1, 1, 1))
+        self.fails(1, "two or more", "eval", PROMPTS, "--task", "retrieval", "-i", self.write("one.csv", "text,pair\nw1,w2\n"))
 
     def test_wrong_use(self):
         self.fails(2, "--task", "eval", TINY)
