@@ -319,6 +319,8 @@ const struct cli_option cli_options[] = {
 /* clang-format on */
 
 const size_t cli_n_options = sizeof(cli_options) / sizeof(cli_options[0]);
+_Static_assert(sizeof(cli_options) / sizeof(cli_options[0]) <= CLI_OPTIONS_MAX,
+               "cli_args has a flag of each option");
 
 bool cli_option_of(const struct cli_option *option, const struct cli_command *command)
 {
