@@ -206,6 +206,7 @@ static gpuserve_http_options http_options(const struct cli_args *args)
     options.tls_client_crl_file = args->tls_client_crl;
     options.compression = args->compress;
     options.batch_dir = args->batch_dir;
+    options.dialects = args->dialects;
     options.predict_route = args->predict_route;
     options.health_route = args->health_route;
     options.batch_disk_bytes = args->batch_disk;
@@ -405,9 +406,9 @@ int cli_serve(const struct cli_args *given)
         return CLI_FAILED;
     result = cli_serve_complete(&complete);
     if (result == CLI_OK)
-        result = complete.list_endpoints
-                     ? cli_print_endpoints(library, complete.list_endpoints == CLI_JSON)
-                     : serve_models(&complete);
+        result = complete.list_endpoints ? cli_print_endpoints(library, complete.dialects,
+                                                               complete.list_endpoints == CLI_JSON)
+                                         : serve_models(&complete);
     cli_serve_release(&complete);
     return result;
 }

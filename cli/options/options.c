@@ -216,11 +216,17 @@ static int set_choice(const struct cli_option *option, const char *text, uint32_
     return CLI_USAGE;
 }
 
+void cli_option_set_false(struct cli_args *args, const struct cli_option *option)
+{
+    args->is_set[option - cli_options] = true;
+}
+
 int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text)
 {
     void *field = (char *)args + option->offset;
     struct cli_list *list;
 
+    args->is_set[option - cli_options] = true;
     switch (option->kind) {
     case OPTION_FLAG:
         *(uint32_t *)field = option->value;
@@ -247,6 +253,8 @@ bool cli_option_given(const struct cli_args *args, const struct cli_option *opti
 {
     const void *field = (const char *)args + option->offset;
 
+    if (args->is_set[option - cli_options])
+        return true;
     switch (option->kind) {
     case OPTION_STRING:
         return *(const char *const *)field != NULL;
@@ -292,8 +300,10 @@ static int parse_option(struct cli_args *args, const struct cli_command *command
     if (option->kind == OPTION_FLAG) {
         if (!take_bool(tei, value, *at + 1 < argc ? argv[*at + 1] : NULL, at, &is_on))
             return cli_usage("--%s does not accept a value", option->name);
-        if (!is_on)
+        if (!is_on) {
+            cli_option_set_false(args, option);
             return CLI_OK;
+        }
     } else if (tei && tei->text) {
         if (value)
             return cli_usage("--%s does not accept a value", tei->flag);

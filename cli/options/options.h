@@ -54,6 +54,7 @@ enum cli_eval_task { CLI_EVAL_NONE = 0, CLI_EVAL_STS, CLI_EVAL_PAIRS, CLI_EVAL_R
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
 #define CLI_RANDOM_BYTES 300
+#define CLI_OPTIONS_MAX 192 /* rows of cli_options */
 
 struct cli_args {
     /* model */
@@ -120,7 +121,7 @@ struct cli_args {
     struct cli_list aliases, served_ranges, api_keys, cors_origins, allowed_hosts;
     const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
-        *tls_client_crl, *batch_dir, *predict_route, *health_route;
+        *tls_client_crl, *batch_dir, *predict_route, *health_route, *dialects;
     uint64_t batch_disk;
     uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;
@@ -133,7 +134,8 @@ struct cli_args {
     /* positional arguments */
     const char *const *rest;
     size_t n_rest;
-    bool model_is_argument; /* `model` was the first of them */
+    bool model_is_argument;       /* `model` was the first of them */
+    bool is_set[CLI_OPTIONS_MAX]; /* by row of cli_options: given, even if its field is zero */
 };
 
 struct cli_command {
@@ -215,7 +217,9 @@ int cli_parse(struct cli_args *args, const struct cli_command *command, int argc
 
 /* Set an option as the command line does; CLI_OK or CLI_USAGE. */
 int cli_option_set(struct cli_args *args, const struct cli_option *option, const char *text);
-/* Whether the option has a value. */
+/* A flag that is given as false: a source of lower priority does not set it. */
+void cli_option_set_false(struct cli_args *args, const struct cli_option *option);
+/* Whether the option is given, by this or another row with its field. */
 bool cli_option_given(const struct cli_args *args, const struct cli_option *option);
 const struct cli_option *cli_option_find(const struct cli_command *command, const char *name);
 /* cli/serve/config.c: fill options that the command line leaves unset, from the environment, then

@@ -302,6 +302,7 @@ const struct cli_option cli_options[] = {
     CHOICE("compress", CMD_SERVE, compress, compressions, "gzip replies for clients that accept it: remote (default), always or never"),
     STRING("batch-dir", 0, CMD_SERVE, batch_dir, "DIR", "keep the files and batches of OpenAI's Batch API in DIR (default: /v1/files and /v1/batches are refused)"),
     SIZE("batch-disk", CMD_SERVE, batch_disk, 0x1p50, "max size of the files in --batch-dir together, such as 2GB (default 10GiB)"),
+    STRING("dialects", 0, CMD_SERVE, dialects, "LIST", "serve only the endpoints of these dialects, separated by commas, such as openai,tei, and those of health, metrics, models and pages (default: all)"),
     STRING("predict-route", 0, CMD_SERVE, predict_route, "PATH", "answer prediction requests of Google Vertex AI at PATH too (default AIP_PREDICT_ROUTE of the environment)"),
     STRING("health-route", 0, CMD_SERVE, health_route, "PATH", "answer health checks at PATH too (default AIP_HEALTH_ROUTE of the environment)"),
     STRING("config", 0, CMD_SERVE, config, "FILE", "JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables override it"),
@@ -319,6 +320,8 @@ const struct cli_option cli_options[] = {
 /* clang-format on */
 
 const size_t cli_n_options = sizeof(cli_options) / sizeof(cli_options[0]);
+_Static_assert(sizeof(cli_options) / sizeof(cli_options[0]) <= CLI_OPTIONS_MAX,
+               "cli_args has a flag of each option");
 
 bool cli_option_of(const struct cli_option *option, const struct cli_command *command)
 {

@@ -42,8 +42,10 @@ static int set(struct cli_args *args, const struct cli_option *option, const cha
 
     if (option->kind == OPTION_FLAG && !read_flag(text, &is_on))
         return cli_usage("%s: \"%s\" is neither true nor false", where, text);
-    if (!is_on)
+    if (!is_on) {
+        cli_option_set_false(args, option);
         return CLI_OK;
+    }
     result = cli_option_set(args, option, text);
     if (result != CLI_OK)
         cli_hint("the value is set in %s", where);
@@ -325,6 +327,16 @@ static json_t *value_of(const struct cli_args *args, const struct cli_option *op
     }
 }
 
+/* A flag that is given as false is equivalent to none. */
+static bool is_printed(const struct cli_args *args, const struct cli_option *option)
+{
+    const void *field = (const char *)args + option->offset;
+
+    return cli_option_given(args, option) &&
+           (option->kind != OPTION_FLAG || *(const uint32_t *)field != 0) &&
+           strcmp(option->name, "check-config") != 0 && strcmp(option->name, "config") != 0;
+}
+
 int cli_serve_print(const struct cli_args *args)
 {
     const struct cli_command *command = cli_command_find("serve");
@@ -339,8 +351,7 @@ int cli_serve_print(const struct cli_args *args)
     for (size_t i = 0; i < cli_n_options; i++) {
         const struct cli_option *option = &cli_options[i];
 
-        if (cli_option_of(option, command) && cli_option_given(args, option) &&
-            strcmp(option->name, "check-config") != 0 && strcmp(option->name, "config") != 0)
+        if (cli_option_of(option, command) && is_printed(args, option))
             json_object_set_new(all, option->name, value_of(args, option));
     }
     text = json_dumps(all, JSON_INDENT(2));

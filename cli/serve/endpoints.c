@@ -55,13 +55,19 @@ static void print_table(const gpuserve_http_endpoint *endpoints, size_t n)
                endpoints[i].is_open ? "no" : "yes", endpoints[i].protocol);
 }
 
-int cli_print_endpoints(const struct cli_http_library *library, bool as_json)
+int cli_print_endpoints(const struct cli_http_library *library, const char *dialects, bool as_json)
 {
-    const size_t n = library->endpoints(NULL, 0);
-    gpuserve_http_endpoint *endpoints = cli_alloc(n, sizeof(*endpoints));
+    const size_t n = library->endpoints(dialects, NULL, 0);
+    gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_http_endpoint *endpoints;
     int result = CLI_OK;
 
-    library->endpoints(endpoints, n);
+    options.dialects = dialects;
+    if (library->check(&options, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    endpoints = cli_alloc(n, sizeof(*endpoints));
+    library->endpoints(dialects, endpoints, n);
     if (as_json)
         result = print_json(endpoints, n);
     else

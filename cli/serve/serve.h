@@ -92,7 +92,8 @@ struct cli_http_library {
 /* Loads the library, once. NULL after a message. Call from one thread. */
 const struct cli_http_library *cli_http_library(void);
 
-/* Prints the server's endpoints as a table, or as a JSON array. CLI_FAILED after a message. */
-int cli_print_endpoints(const struct cli_http_library *library, bool as_json);
+/* Prints the endpoints of a server with these dialects (NULL: all) as a table, or as a JSON array.
+ * CLI_FAILED after a message. */
+int cli_print_endpoints(const struct cli_http_library *library, const char *dialects, bool as_json);
 
 #endif

@@ -164,10 +164,14 @@ typedef struct gpuserve_http_options {
     uint32_t           json_log; /**< 1: lines of the access log have `level` and `message` too, as
                                       lines of a program's JSON log */
     uint32_t           reserved;
+    const char        *dialects; /**< names of the dialects whose endpoints exist, separated by
+                                      commas: "openai,tei"; docs/http.md lists them. Health, metrics,
+                                      lists of models, and the pages are in every server. Default:
+                                      all dialects */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -253,7 +257,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http
  */
 GPUSERVE_API void gpuserve_http_stop(gpuserve_http **server);
 
-/** One endpoint of every server. Strings are static. An array element of a fixed layout. */
+/** One endpoint of a server. Strings are static. An array element of a fixed layout. */
 typedef struct gpuserve_http_endpoint {
     const char *method;   /**< "POST" */
     const char *path;     /**< "/v1/models/{model}"; {model} matches slashes too */
@@ -265,12 +269,14 @@ typedef struct gpuserve_http_endpoint {
 /**
  * List the endpoints, from the table that the server finds them in.
  *
+ * @param dialects   As `dialects` of the options; NULL: all.
  * @param endpoints  Receives at most `capacity` endpoints; may be NULL with capacity 0, to count.
- * @return the number of endpoints
+ * @return the number of endpoints; 0 for `dialects` that gpuserve_http_check() refuses
  *
  * Thread-safety: safe. Since: 0.2
  */
-GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity);
+GPUSERVE_API size_t gpuserve_http_endpoints(const char             *dialects,
+                                            gpuserve_http_endpoint *endpoints, size_t capacity);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@
 { "gpuserve_error", 1040 }, /* 0.2.0 */
 { "gpuserve_footprint", 64 }, /* 0.2.0 */
 { "gpuserve_http_model", 72 }, /* 0.2.0 */
-{ "gpuserve_http_options", 280 }, /* 0.2.0 */
+{ "gpuserve_http_options", 288 }, /* 0.2.0 */
 { "gpuserve_job", 200 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
 { "gpuserve_lstm_job", 96 }, /* 0.2.0 */

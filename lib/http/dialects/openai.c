@@ -378,8 +378,8 @@ const struct gsv_route gsv_openai_routes[] = {
     { "POST", "/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings },
     { "POST", "/openai/deployments/{model}/embeddings", GSV_OPENAI, GSV_JSON_BODY, embeddings,
       "Azure OpenAI" },
-    { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
-    { "GET", "/models", GSV_OPENAI, GSV_WITHOUT_BODY, list_models },
-    { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY, one_model },
+    { "GET", "/v1/models", GSV_OPENAI, GSV_WITHOUT_BODY | GSV_ALWAYS, list_models },
+    { "GET", "/models", GSV_OPENAI, GSV_WITHOUT_BODY | GSV_ALWAYS, list_models },
+    { "GET", "/v1/models/{model}", GSV_OPENAI, GSV_WITHOUT_BODY | GSV_ALWAYS, one_model },
     { 0 },
 };

@@ -51,6 +51,7 @@ struct gpuserve_http {
     char **allowed_hosts; /* [n_allowed_hosts] */
     size_t n_allowed_hosts;
     char *predict_route, *health_route; /* further paths of /vertex and /health, or NULL */
+    uint32_t dialects;                  /* set of gsv_route_dialects() */
     char own_name[256];                 /* host name of this machine */
     bool is_loopback;                   /* the listening address is a loopback address */
     uint64_t started_ns;

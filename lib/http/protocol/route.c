@@ -6,6 +6,7 @@
  */
 #include "lib/http/protocol/route.h"
 
+#include "lib/base/error.h"
 #include "lib/http/net/framing.h"
 #include "lib/http/net/server_state.h"
 
@@ -37,6 +38,29 @@ static const struct route_table tables[] = {
 };
 enum { N_TABLES = sizeof(tables) / sizeof(tables[0]) };
 
+/* The names of protocols in the option `dialects`. Bit N of a set of dialects is row N; adjacent
+ * rows may have the same name. */
+static const struct {
+    const char *name, *protocol;
+} dialects[] = {
+    { "openai", "OpenAI" },
+    { "azure", "Azure OpenAI" },
+    { "tei", "text-embeddings-inference" },
+    { "huggingface", "Hugging Face" },
+    { "sagemaker", "SageMaker" },
+    { "vertex", "Vertex AI" },
+    { "kserve", "KServe v2" },
+    { "kserve", "KServe v1" },
+    { "triton", "Triton" },
+    { "tfserving", "TensorFlow Serving" },
+    { "cohere", "Cohere" },
+    { "jina", "Jina" },
+    { "ollama", "Ollama" },
+    { "vllm", "vLLM" },
+    { "llama.cpp", "llama.cpp" },
+};
+enum { N_DIALECTS = sizeof(dialects) / sizeof(dialects[0]) };
+
 enum { ALLOWED_BYTES = 64 };
 
 struct route_span {
@@ -46,6 +70,91 @@ struct route_span {
 static bool starts_with(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Splits `list` at commas: the first item, and `*rest` behind it. NULL: the end. */
+static const char *next_item(const char *list, size_t *size, const char **rest)
+{
+    list += strspn(list, ", ");
+    *size = strcspn(list, ",");
+    *rest = list + *size;
+    while (*size > 0 && list[*size - 1] == ' ')
+        --*size;
+    return *size > 0 ? list : NULL;
+}
+
+static bool has_item(const char *list, const char *wanted)
+{
+    const char *item;
+    size_t size;
+
+    while ((item = next_item(list, &size, &list))) {
+        if (strlen(wanted) == size && memcmp(item, wanted, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *protocol_of(const struct gsv_route *route, const struct route_table *table)
+{
+    return route->protocol ? route->protocol : table->protocol;
+}
+
+/* True if a server with these dialects has the row. */
+static bool is_served(uint32_t selected, const struct gsv_route *route, const char *protocols)
+{
+    bool is_of_dialect = false;
+
+    if (route->flags & (GSV_OPEN | GSV_ALWAYS))
+        return true;
+    for (size_t i = 0; i < N_DIALECTS; i++) {
+        if (!has_item(protocols, dialects[i].protocol))
+            continue;
+        if (selected >> i & 1)
+            return true;
+        is_of_dialect = true;
+    }
+    return !is_of_dialect;
+}
+
+static gpuserve_status unknown_dialect(const char *name, size_t size, gpuserve_error *error)
+{
+    char known[256] = "";
+
+    for (size_t i = 0; i < N_DIALECTS; i++) {
+        if (i > 0 && strcmp(dialects[i].name, dialects[i - 1].name) == 0)
+            continue;
+        strncat(known, known[0] ? ", " : "", sizeof(known) - strlen(known) - 1);
+        strncat(known, dialects[i].name, sizeof(known) - strlen(known) - 1);
+    }
+    return gsv_fail(error, GPUSERVE_E_INVALID, "`dialects`: \"%.*s\" is not one of %s",
+                    (int)(size < 64 ? size : 64), name, known);
+}
+
+bool gsv_route_has_dialect(const char *names, const char *name)
+{
+    return !names || has_item(names, name);
+}
+
+gpuserve_status gsv_route_dialects(uint32_t *selected, const char *names, gpuserve_error *error)
+{
+    const char *item;
+    size_t size;
+
+    *selected = names ? 0 : UINT32_MAX;
+    while (names && (item = next_item(names, &size, &names))) {
+        bool is_known = false;
+
+        for (size_t i = 0; i < N_DIALECTS; i++) {
+            if (strlen(dialects[i].name) != size || memcmp(dialects[i].name, item, size) != 0)
+                continue;
+            *selected |= UINT32_C(1) << i;
+            is_known = true;
+        }
+        if (!is_known)
+            return unknown_dialect(item, size, error);
+    }
+    return *selected ? GPUSERVE_OK : unknown_dialect("", 0, error);
 }
 
 /* Recursive matcher from here on; sets the spans of {model} and of {version} or {id}. */
@@ -90,24 +199,25 @@ static enum gsv_dialect dialect_of(const char *path)
     return starts_with(path, "/v2") || starts_with(path, "/api/") ? GSV_KSERVE : GSV_TEI;
 }
 
+/* One search of the tables. */
+struct route_search {
+    uint32_t dialects;
+    bool left_out; /* only in the rows that `dialects` leaves out; else only in the others */
+    const char *path, *method;
+    /* Results of find(). */
+    struct route_span model, version;
+    const char *protocols;       /* of the first pattern that matches; NULL: none does */
+    char allowed[ALLOWED_BYTES]; /* the methods of that pattern, if none of them is `method` */
+};
+
 static bool take(struct gsv_exchange *exchange, const struct gsv_route *route,
-                 struct route_span model, struct route_span version)
+                 const struct route_search *search)
 {
     exchange->route = route;
     exchange->dialect = route->dialect;
-    exchange->model_name = copy_span(exchange, model);
-    exchange->version = copy_span(exchange, version);
+    exchange->model_name = copy_span(exchange, search->model);
+    exchange->version = copy_span(exchange, search->version);
     return exchange->status == 0; /* otherwise out of memory */
-}
-
-static bool refuse(struct gsv_exchange *exchange, const char *allowed)
-{
-    if (!allowed[0])
-        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
-                          exchange->path);
-    gsv_add_header(exchange, "Allow", gsv_exchange_copy_text(exchange, allowed, strlen(allowed)));
-    return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: method not allowed, only %s",
-                      exchange->method, exchange->path, allowed);
 }
 
 static bool method_matches(const char *given, const struct gsv_route *route)
@@ -116,31 +226,63 @@ static bool method_matches(const char *given, const struct gsv_route *route)
            (strcmp(given, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* The first row whose pattern and method match. *model and *version are its spans. NULL: none;
- * `allowed` then names the methods of the first pattern that matches, "" if none does. */
-static const struct gsv_route *find(const char *path, const char *method, struct route_span *model,
-                                    struct route_span *version, char allowed[ALLOWED_BYTES])
+static void allow(struct route_search *search, const char *method)
+{
+    char *allowed = search->allowed;
+
+    if (strstr(allowed, method) || strlen(allowed) + strlen(method) + 3 >= ALLOWED_BYTES)
+        return;
+    strcat(allowed, allowed[0] ? ", " : "");
+    strcat(allowed, method);
+}
+
+/* The first row whose pattern and method match; NULL: none. */
+static const struct gsv_route *find(struct route_search *search)
 {
     const char *pattern = NULL; /* the first one that matched */
 
-    allowed[0] = 0;
+    search->protocols = NULL;
+    search->allowed[0] = 0;
     for (size_t t = 0; t < N_TABLES; t++) {
         for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
-            *model = *version = (struct route_span){ 0 };
+            const char *protocols = protocol_of(route, &tables[t]);
+
+            search->model = search->version = (struct route_span){ 0 };
             if ((pattern && strcmp(pattern, route->pattern) != 0) ||
-                !matches(route->pattern, path, model, version))
+                !matches(route->pattern, search->path, &search->model, &search->version) ||
+                is_served(search->dialects, route, protocols) == search->left_out)
                 continue;
             pattern = route->pattern;
-            if (method_matches(method, route))
+            if (!search->protocols)
+                search->protocols = protocols;
+            if (method_matches(search->method, route))
                 return route;
-            if (!strstr(allowed, route->method) &&
-                strlen(allowed) + strlen(route->method) + 3 < ALLOWED_BYTES) {
-                strcat(allowed, allowed[0] ? ", " : "");
-                strcat(allowed, route->method);
-            }
+            allow(search, route->method);
         }
     }
     return NULL;
+}
+
+static bool refuse(struct gsv_exchange *exchange, const struct route_search *failed)
+{
+    struct route_search other = *failed;
+    const struct gsv_route *route;
+
+    other.left_out = true;
+    route = find(&other);
+    if (route)
+        exchange->dialect = route->dialect;
+    if (route || (!failed->protocols && other.protocols))
+        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL,
+                          "%s %s belongs to %s, which --dialects of this server leaves out",
+                          exchange->method, exchange->path, other.protocols);
+    if (!failed->protocols)
+        return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
+                          exchange->path);
+    gsv_add_header(exchange, "Allow",
+                   gsv_exchange_copy_text(exchange, failed->allowed, strlen(failed->allowed)));
+    return gsv_refuse(exchange, GSV_P_METHOD, NULL, "%s %s: method not allowed, only %s",
+                      exchange->method, exchange->path, failed->allowed);
 }
 
 /* The path that another one of the options stands for; NULL: it is none of them. */
@@ -165,15 +307,17 @@ bool gsv_route_is_path(const char *path)
 bool gsv_route_find(struct gsv_exchange *exchange)
 {
     const char *other = canonical(exchange->server, exchange->path);
-    const struct gsv_route *route;
-    struct route_span model, version;
-    char allowed[ALLOWED_BYTES];
+    struct route_search search = { .dialects = exchange->server->dialects,
+                                   .path = exchange->path,
+                                   .method = exchange->method };
+    const struct gsv_route *route = find(&search);
 
     exchange->dialect = dialect_of(exchange->path);
-    route = find(exchange->path, exchange->method, &model, &version, allowed);
-    if (!route && !allowed[0] && other)
-        route = find(other, exchange->method, &model, &version, allowed);
-    return route ? take(exchange, route, model, version) : refuse(exchange, allowed);
+    if (!route && !search.protocols && other) {
+        search.path = other;
+        route = find(&search);
+    }
+    return route ? take(exchange, route, &search) : refuse(exchange, &search);
 }
 
 enum gsv_dialect gsv_route_dialect(const char *target)
@@ -192,19 +336,28 @@ enum gsv_dialect gsv_route_dialect(const char *target)
     return dialect_of(path);
 }
 
-GPUSERVE_API size_t gpuserve_http_endpoints(gpuserve_http_endpoint *endpoints, size_t capacity)
+GPUSERVE_API size_t gpuserve_http_endpoints(const char *names, gpuserve_http_endpoint *endpoints,
+                                            size_t capacity)
 {
+    uint32_t selected;
     size_t n = 0;
 
+    if (gsv_route_dialects(&selected, names, NULL) != GPUSERVE_OK)
+        return 0;
     for (size_t t = 0; t < N_TABLES; t++) {
-        for (const struct gsv_route *route = tables[t].rows; route->method; route++, n++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
+            const char *protocols = protocol_of(route, &tables[t]);
+
+            if (!is_served(selected, route, protocols))
+                continue;
             if (endpoints && n < capacity)
                 endpoints[n] = (gpuserve_http_endpoint){
                     .method = route->method,
                     .path = route->pattern,
-                    .protocol = route->protocol ? route->protocol : tables[t].protocol,
+                    .protocol = protocols,
                     .is_open = (route->flags & GSV_OPEN) != 0,
                 };
+            n++;
         }
     }
     return n;

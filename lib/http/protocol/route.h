@@ -6,6 +6,9 @@
  * {id} match up to the next '/' or ':'. The first pattern that matches decides; its rows list the
  * allowed methods.
  *
+ * A row exists in a server if one of the dialects that its protocols name is selected. Protocols
+ * that are no dialect ("gpuserve", "Prometheus") are in every server.
+ *
  * Paths that the server's options name for Vertex AI stand for /vertex and /health, unless a
  * pattern matches them.
  */
@@ -20,7 +23,8 @@ enum {
     GSV_RAW_BODY = 2,     /* the handler parses the body */
     GSV_OPEN = 4,         /* answered without a key and while draining */
     GSV_LONG_REPLY = 8, /* a reply much larger than the request: on a worker thread, unless tiny */
-    GSV_BLOCKING = 16   /* the handler reads or writes files: always on a worker thread */
+    GSV_BLOCKING = 16,  /* the handler reads or writes files: always on a worker thread */
+    GSV_ALWAYS = 32     /* in every server, whatever its dialects; so is GSV_OPEN */
 };
 
 struct gsv_route {
@@ -35,8 +39,15 @@ struct gsv_route {
 /* True if `path` can be the path of a request: "/predict", "/v1/endpoints/1:predict". */
 bool gsv_route_is_path(const char *path);
 
+/* Reads names such as "openai,tei" into a set of dialects; NULL: all. GPUSERVE_E_INVALID: unknown
+ * name, or none. */
+gpuserve_status gsv_route_dialects(uint32_t *dialects, const char *names, gpuserve_error *error);
+
+/* True if `names`, as above, has this one. */
+bool gsv_route_has_dialect(const char *names, const char *name);
+
 /* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: unknown
- * path, or wrong method. */
+ * path, path of a dialect that is left out, or wrong method. */
 bool gsv_route_find(struct gsv_exchange *exchange);
 
 /* The dialect of a possibly truncated target, for errors without an exchange. */

@@ -170,6 +170,14 @@ static gpuserve_status copy_route(char **copy, const char *name, const char *pat
                  : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path of the options");
 }
 
+/* Jobs of a kept batch would have no way to be read or cancelled without OpenAI's paths. */
+static gpuserve_status check_batches(const gpuserve_http_options *options, gpuserve_error *error)
+{
+    if (!options->batch_dir || gsv_route_has_dialect(options->dialects, "openai"))
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_INVALID, "`batch_dir` needs `openai` among the `dialects`");
+}
+
 /* --------------------------------------------------------------------------------------- start */
 
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
@@ -273,6 +281,10 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = copy_route(&server->health_route, "health_route", server->options.health_route, error);
     if (st == GPUSERVE_OK)
+        st = gsv_route_dialects(&server->dialects, server->options.dialects, error);
+    if (st == GPUSERVE_OK)
+        st = check_batches(&server->options, error);
+    if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
     server->has_keys = server->keys->n > 0;
     if (st == GPUSERVE_OK)
@@ -336,6 +348,7 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.predict_route = NULL;
     server->options.health_route = NULL;
     server->options.batch_dir = NULL;
+    server->options.dialects = NULL;
     server->options.tls_certificate_file = NULL;
     server->options.tls_key_file = NULL;
     server->options.tls_client_ca_file = NULL;

@@ -72,6 +72,85 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(set(documented()), there)
 
 
+def listed(*arguments):
+    done = gpuserve("serve", "--list-endpoints", "json", *arguments)
+    assert done.returncode == 0, done.err
+    return json.loads(done.out)
+
+
+def dialects():
+    """{name for --dialects: its protocols} of the table in docs/http.md."""
+    with open(os.path.join(ROOT, "docs/http.md"), encoding="utf-8") as file:
+        table = file.read().split("### Dialects of a server\n")[1].split("| dialect |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
+    return {name.strip("`"): set(protocols.split(", ")) for name, protocols in rows}
+
+
+class Dialects(unittest.TestCase):
+    def test_each_has_its_endpoints_and_those_of_every_server(self):
+        everything, names = listed(), dialects()
+        native = {"gpuserve", "Prometheus"}
+        self.assertEqual({protocol for one in everything for protocol in one["protocols"]}, set().union(*names.values()) | native)
+        for name, protocols in names.items():
+            with self.subTest(name=name):
+                want = [one for one in everything if not one["needs_key"] or set(one["protocols"]) & (protocols | native)
+                        or one["path"] in ("/v1/models", "/models", "/v1/models/{model}")]
+                self.assertEqual(listed("--dialects", name), want)
+        self.assertEqual(listed("--dialects", ",".join(names)), everything)
+        self.assertLess({one["path"] for one in listed("--dialects", "vllm")}, {one["path"] for one in listed("--dialects", "vllm, cohere")})
+
+    def test_unknown_names(self):
+        for arguments in (("--list-endpoints", "text"), ("m", "--check-config"), (MINILM, "--port", "0")):
+            for given, unknown in (("openai,tie", "tie"), ("OpenAI", "OpenAI"), (",", "")):
+                done = gpuserve("serve", *arguments, "--dialects", given)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn('`dialects`: "%s" is not one of %s\n' % (unknown, ", ".join(dialects())), done.err)
+        done = gpuserve("serve", "m", "--check-config", "--dialects", "tei", "--batch-dir", "none")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("`batch_dir` needs `openai` among the `dialects`", done.err)
+
+
+class Selected(Served):
+    arguments = (MINILM, "--dialects", "openai,vertex", "--predict-route", "/embed")
+
+    def test_what_is_there(self):
+        there, everything = ({(one["method"], one["path"]): one for one in listed(*arguments)}
+                             for arguments in (("--dialects", "openai,vertex"), ()))
+        self.assertGreater(len(everything), len(there) + 30)
+        for (method, path), one in everything.items():
+            with self.subTest(method=method, path=path):
+                reply = self.server.request(method, re.sub(r"\{\w+\}", "1", path), b"{}")
+                words = "%s %s belongs to %s, which --dialects of this server leaves out" % (
+                    method, re.sub(r"\{\w+\}", "1", path), ", ".join(one["protocols"]))
+                if (method, path) in there or path == "/embed":
+                    self.assertNotIn(b"--dialects", reply.body)
+                    self.assertNotIn(b"unknown route", reply.body)
+                else:
+                    self.assertEqual(reply.status, 404)
+                    self.assertIn(words, reply.body.decode())
+        self.assertEqual(self.server.get("/health").status, 200)
+        self.assertEqual(self.server.get("/v1/models").json()["data"][0]["id"], "all-MiniLM-L6-v2")
+        self.assertIn(b"gpuserve_http_ready 1", self.server.get("/metrics").body)
+        self.assertEqual(self.server.post("/v1/embeddings", {"input": "a"}).status, 200)
+
+    def test_borders(self):
+        # A path of a dialect that is left out is free for --predict-route.
+        self.assertEqual(list(self.server.post("/embed", {"instances": [{"inputs": "a"}]}).json()), ["predictions"])
+        # Both are 404 in the form of the path's dialect; a path of nobody is unknown, a wrong method of one that is there is 405.
+        self.assertIn("belongs to Ollama", self.server.post("/api/embed", {"input": "a"}).json()["error"])
+        self.refused(404, "belongs to vLLM", "/v1/score", {})
+        self.refused(404, "belongs to text-embeddings-inference", "/info", {})
+        self.refused(404, "unknown route POST /nowhere", "/nowhere", {})
+        self.refused(405, "only GET", "/metrics", {})
+        reply = self.server.request("DELETE", "/v1/models/1")
+        self.assertEqual((reply.status, reply.headers["Allow"]), (405, "GET"))
+        # Rows of one pattern may belong to different dialects.
+        self.assertEqual(self.server.get("/").status, 200)
+        self.refused(404, "POST / belongs to Hugging Face", "/", {"inputs": "a"})
+        self.assertEqual(self.server.get("/models").status, 200)
+        self.refused(404, "belongs to TensorFlow Serving, KServe v1", "/v1/models/all-MiniLM-L6-v2:predict", {"instances": ["a"]})
+
+
 class Clients(unittest.TestCase):
     def test_the_document_names_each(self):
         with open(os.path.join(ROOT, "docs/http.md"), encoding="utf-8") as file:

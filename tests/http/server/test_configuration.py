@@ -164,6 +164,22 @@ class Configuration(Folder):
         self.assertEqual(got, {"models": ["m"], "port": 3, "max-tokens": 12, "batch-tokens": 22,
                                "auto-truncate": True, "api-key": ["(hidden)"], "dtype": "int8"})
 
+    def test_values_that_are_zero_inside_go_first_too(self):
+        """The first value of a list of choices, the number 0 and "false" are values like any other."""
+        lowest = {"compress": "remote", "on-device-lost": "fail", "memory-policy": "refuse", "shutdown-delay": 0.0}
+        given = [word for name, value in lowest.items() for word in ("--" + name, "0" if value == 0 else value)]
+        other = {"compress": "always", "on-device-lost": "exit", "memory-policy": "evict", "shutdown-delay": 7}
+        variables = {"GPUSERVE_" + name.upper().replace("-", "_"): str(value) for name, value in other.items()}
+        path = self.write("c.json", json.dumps({**other, "auto-truncate": True, "open-metrics": True}))
+        self.assertEqual(self.check("m", **variables), {"models": ["m"], **other})
+        self.assertEqual(self.check("m", *given, **variables), {"models": ["m"], **lowest})
+        self.assertEqual(self.check("m", *given, "--auto-truncate", "false", "--config", path, GPUSERVE_OPEN_METRICS="0"),
+                         {"models": ["m"], **lowest})
+        self.assertEqual(self.check("m", "--auto-truncate", "false", GPUSERVE_AUTO_TRUNCATE="1"), {"models": ["m"]})
+        path = self.write("d.json", json.dumps({**lowest, "auto-truncate": False}))
+        self.assertEqual(self.check("m", "--config", path), {"models": ["m"], **lowest})
+        self.assertEqual(self.check("m", "--config", path, **variables), {"models": ["m"], **other})
+
     def test_names_of_tei(self):
         got = self.check(MODEL_ID="m", PORT="8123", MAX_BATCH_TOKENS="4096", AUTO_TRUNCATE="true",
                          MAX_CLIENT_BATCH_SIZE="64", PAYLOAD_LIMIT="1000", POOLING="mean",

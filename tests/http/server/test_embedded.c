@@ -267,6 +267,10 @@ Test(embedded, options_that_cannot_be)
     REFUSED("the path of the unix socket has 0 bytes", options.unix_path = "");
     REFUSED("the path of the unix socket has 599 bytes", options.unix_path = long_name);
     REFUSED("tls", options.tls_key_file = TINY);
+    REFUSED("`dialects`: \"tie\" is not one of openai, azure, tei,",
+            options.dialects = "openai,tie");
+    REFUSED("`dialects`: \"\" is not one of", options.dialects = " ,");
+    REFUSED("`batch_dir` needs `openai`", options.dialects = "tei"; options.batch_dir = TINY);
     REFUSED("the list of models to serve is empty", options.n_models = 0);
     REFUSED("the list of models to serve is empty", options.models = NULL);
 }
@@ -317,6 +321,40 @@ Test(embedded, options_of_a_model_of_another_size)
     expect_embedded(server, "tiny");
     cr_expect_eq(gpuserve_http_reload(server, &error), GPUSERVE_OK, "%s", error.message);
     gpuserve_http_stop(&server);
+}
+
+static bool is_listed(const char *dialects, const char *path)
+{
+    gpuserve_http_endpoint endpoints[256];
+    const size_t n = gpuserve_http_endpoints(dialects, endpoints, 256);
+
+    cr_assert_leq(n, 256);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(endpoints[i].path, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+Test(embedded, dialects_that_are_selected)
+{
+    gpuserve_http_model model = tiny();
+    gpuserve_http_options options = with(&model, 1);
+    gpuserve_http *server = NULL;
+    char dialects[] = "openai, ollama", text[4096];
+
+    options.dialects = dialects;
+    cr_assert_eq(gpuserve_http_start(&server, NULL, &options, &error), GPUSERVE_OK, "%s",
+                 error.message);
+    memset(dialects, 'x', sizeof(dialects) - 1); /* the server keeps what it means */
+    expect_embedded(server, "tiny");
+    cr_expect_eq(ask(server, "POST", "/embed", "{\"inputs\":\"w1\"}", text, sizeof(text)), 404);
+    cr_expect_not_null(strstr(text, "POST /embed belongs to text-embeddings-inference"), "%s",
+                       text);
+    gpuserve_http_stop(&server);
+    cr_expect(is_listed(NULL, "/embed") && is_listed("cohere,tei", "/embed"));
+    cr_expect(!is_listed("cohere", "/embed") && is_listed("cohere", "/v1/models"));
+    cr_expect_eq(gpuserve_http_endpoints("tie", NULL, 0), 0);
 }
 
 Test(embedded, a_handle_that_is_null)
