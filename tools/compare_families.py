@@ -325,9 +325,9 @@ def main():
     global DEVICE
     DEVICE = options.device
     rows = read_list(f"{options.models}/families.txt", compare) + read_list(f"{options.models}/expected.txt", compare_expected)
-    rows = [row for row in rows if not options.names or row[0].startswith(tuple(options.names))]
+    chosen = [row for row in rows if not options.names or row[0].startswith(tuple(options.names))]
     results, failed = {}, 0
-    for name, one in measured(options, rows):
+    for name, one in measured(options, chosen):
         results[name] = one
         family = one["family"]
         shown = [f"{dtype} {one[dtype]['difference']:.1e}{'' if one[dtype]['same_in_batch'] else ' OTHER BITS IN A BATCH'}"

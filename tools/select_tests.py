@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The tests of a build folder, chosen by folder or by name, and the list of all of them.
 
-    select_tests.py BUILD names [FOLDER...] [-k NAME...]    one name a line
-    select_tests.py BUILD needs [FOLDER...] [-k NAME...]    what these tests need, one word a line:
+    select_tests.py BUILD names [FOLDER...] [-k NAME]...    one name a line
+    select_tests.py BUILD needs [FOLDER...] [-k NAME]...    what these tests need, one word a line:
                                                             python, clients, deploy, frameworks, http-frameworks
-    select_tests.py BUILD programs [FOLDER...] [-k NAME...] the programs among them that an emulator can run: not
+    select_tests.py BUILD programs [FOLDER...] [-k NAME]... the programs among them that an emulator can run: not
                                                             those of tests/cross/left_out.txt without a choice
     select_tests.py BUILD write                             writes tests/programs.txt anew
 
