@@ -110,8 +110,8 @@ class Lessons(Case):
                                       env=self.env).out)
         limit = chain["limit"]
         self.assertAlmostEqual(limit["multiply_adds_per_operation"], (334 * 6 + 166 * 5) / 500)
-        self.assertAlmostEqual(limit["seconds"] * limit["multiply_adds_per_second"],
-                               1e6 * (334 * 6 + 166 * 5), delta=10)
+        # Each number is printed with nine digits.
+        self.assertAlmostEqual(limit["seconds"] * limit["multiply_adds_per_second"] / (1e6 * (334 * 6 + 166 * 5)), 1, delta=1e-7)
         self.assertAlmostEqual(limit["share"], limit["seconds"] / chain["rows"][0]["seconds"], places=6)
         self.fails(2, 'operation 2, "sine", is unknown', "bench", "--chain", "--operations", "sin,sine")
         self.fails(2, "the list has no operations", "bench", "--chain", "--operations", "")
