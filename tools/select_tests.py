@@ -105,6 +105,8 @@ def holds(condition):
     """Whether this machine has what a condition of tests/programs.txt names."""
     if condition == "java" and not pathlib.Path("/usr/share/java/jna.jar").exists():
         return False
+    if condition == "rust":  # rustup's rustc may have no toolchain
+        return subprocess.run("rustc --version", shell=True, check=False, capture_output=True).returncode == 0
     return not condition or any(shutil.which(program) for program in CONDITIONS[condition])
 
 
