@@ -26,23 +26,6 @@ fetch_models()
     done
 }
 
-# link_test_models: prints a folder of links to the models of the tests and to no others, so that a test that
-# names another fails on every machine, not only where nobody fetched it.
-link_test_models()
-{
-    local folder=$cache_dir/test-models model link
-    fetch_models "${test_models[@]}" >/dev/null
-    mkdir -p "$folder"
-    # Links that are right stay: tests of another checkout may read them now.
-    for link in "$folder"/*; do
-        [[ " ${test_models[*]} " == *" ${link##*/} "* ]] || rm -f "$link"
-    done
-    for model in "${test_models[@]}"; do
-        [[ -d $folder/$model ]] || ln -sfn "$cache_dir/models/$model" "$folder/$model"
-    done
-    printf '%s\n' "$folder"
-}
-
 cmd_models()
 {
     if [[ $# == 0 ]]; then

@@ -10,7 +10,7 @@
 # http-frameworks.
 with_environment()
 {
-    local need venv folder path=$PATH clients='' deploy='' frameworks='' http_frameworks=''
+    local need venv path=$PATH clients='' deploy='' frameworks='' http_frameworks=''
     while [[ $1 != -- ]]; do
         need=$1
         shift
@@ -27,10 +27,10 @@ with_environment()
         esac
     done
     shift
-    folder=$(link_test_models) || return 1
+    fetch_models "${test_models[@]}" >/dev/null
     PATH=$path GPUSERVE_CLIENTS_PYTHON=$clients GPUSERVE_DEPLOY_PYTHON=$deploy \
         GPUSERVE_FRAMEWORKS_PYTHON=$frameworks GPUSERVE_HTTP_FRAMEWORKS_PYTHON=$http_frameworks \
-        GPUSERVE_TEST_MODELS=$folder PYTHONDONTWRITEBYTECODE=1 \
+        GPUSERVE_TEST_MODELS=$cache_dir/models PYTHONDONTWRITEBYTECODE=1 \
         "$@"
 }
 
