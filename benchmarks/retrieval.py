@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""What a compute format or fewer dimensions cost in search, on the movie reviews: retrieval.py PROGRAM MODEL REVIEWS.csv RESULTS
+"""Retrieval accuracy by dtype and number of dimensions, on movie reviews: retrieval.py PROGRAM MODEL REVIEWS.csv RESULTS
 
 A query is the first sentence of a review, its relevant document the next sentences; the documents of all queries are searched.
 `gpuserve eval --task retrieval` measures. Writes RESULTS/DATE-retrieval.json.
 """
 import csv
-import datetime
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "common"))
+
+from measure import keep, machine, today                                       # noqa: E402
 
 QUERIES = 1000
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -36,19 +39,16 @@ def main():
         with open(source, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         for dimensions in DIMENSIONS:
-            options = ["--dtypes", "float32,bfloat16,int8"] if dimensions is None else ["--dimensions", str(dimensions)]
+            options = ["--dtypes", "float32,bfloat16,int8"] if dimensions is None else ["--dtypes", "float32", "--dimensions", str(dimensions)]
             done = subprocess.run([program, "eval", model, "--task", "retrieval", "-i", source, "-d", "cpu", "--json", "-q", *options],
                                   check=True, capture_output=True, text=True)
             for row in json.loads(done.stdout)["rows"]:
-                figures.append({"dimensions": dimensions, "dtype": "float32", **row})
+                figures.append({"dimensions": dimensions, **row})
                 print(" ".join(f"{name}={value:.4f}" if isinstance(value, float) else f"{name}={value}"
                                for name, value in figures[-1].items()))
-    date = datetime.date.today().isoformat()
-    path = os.path.join(results, f"{date}-retrieval.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"date": date, "model": os.path.basename(os.path.normpath(model)), "pairs": len(rows), "figures": figures}, file, indent=1)
-        file.write("\n")
-    print(path)
+    document = {"date": today(), "machine": machine(), "model": os.path.basename(os.path.normpath(model)), "pairs": len(rows), "figures": figures}
+    print(keep(document, results, "retrieval"))
+
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 /*
- * eval.c - `gpuserve eval`: how good a model is on labelled text pairs of the user.
+ * eval.c - `gpuserve eval`: accuracy of a model on text pairs of the user.
  *
  *   for each dtype: file -> pairs.c -> similarity and label of each pair -> eval_scores.c -> row
  *                        -> eval_retrieval.c, which keeps the vectors of all texts        -> row
@@ -103,7 +103,7 @@ static int measure(const struct cli_args *args, json_t *row)
     if (result != CLI_OK)
         return result;
     if (e.input.format == CLI_INPUT_LINES)
-        result = cli_fail("%s: a file of labelled pairs must be .csv or .jsonl", args->input);
+        result = cli_fail("%s: a file of pairs must be .csv or .jsonl", args->input);
     if (result == CLI_OK)
         result = cli_model_open(&model, args);
     if (result == CLI_OK && retrieval) {
@@ -177,6 +177,9 @@ int cli_eval(const struct cli_args *args)
         return cli_model_missing();
     if (!args->eval_task || !args->input || args->n_rest)
         return cli_usage("eval needs --task and --input, and no texts as arguments");
+    if (args->eval_task == CLI_EVAL_RETRIEVAL && args->label_column)
+        return cli_usage(
+            "--task retrieval reads no labels: --label-column belongs to sts and pairs");
     if (args->dtypes && args->dtype)
         return cli_usage("--dtype and --dtypes exclude each other");
     if (args->dtypes && strcmp(args->input, "-") == 0)

@@ -56,8 +56,7 @@ static int read_rows(struct retrieval *r, struct cli_input *input)
     return found < 0 ? CLI_FAILED : CLI_OK;
 }
 
-/* -------------------------------------------------------------------------------- distinct texts
- */
+/* ------------------------------------------------------------------------------ distinct texts */
 
 struct row_text {
     const char *bytes;
@@ -135,8 +134,7 @@ static void list_relevant(struct retrieval *r, size_t n_rows)
     }
 }
 
-/* --------------------------------------------------------------------------------------- vectors
- */
+/* ------------------------------------------------------------------------------------- vectors */
 
 /* The first of the names that is a prompt of the model; NULL if none is. */
 static const char *find_prompt(const json_t *prompts, const char *const *names)

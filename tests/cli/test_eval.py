@@ -62,6 +62,7 @@ class Eval(Case):
         self.fails(1, "line 3", "eval", TINY, "--task", "pairs", "-i", source)
         self.fails(1, "not a number", "eval", TINY, "--task", "sts", "-i", self.write("s.csv", "text,pair,score\nw1,w2,x\n"))
         self.fails(1, "needs both", "eval", TINY, "--task", "pairs", "-i", self.write("o.csv", "text,pair,label\nw1,w2,1\nw2,w3,1\n"))
+        self.fails(2, "reads no labels", "eval", TINY, "--task", "retrieval", "-i", source, "--label-column", "label")
         self.fails(2, "unknown value", "eval", TINY, "--task", "sts", "-i", source, "--dtypes", "float32,other")
 
 

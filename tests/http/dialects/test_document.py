@@ -136,7 +136,7 @@ class Selected(Served):
     def test_borders(self):
         # A path of a dialect that is left out is free for --predict-route.
         self.assertEqual(list(self.server.post("/embed", {"instances": [{"inputs": "a"}]}).json()), ["predictions"])
-        # Both are 404 in the form of the path's dialect; a path of nobody is unknown, a wrong method of one that is there is 405.
+        # A path that is left out gets status 404 and the error body of its own dialect; an unknown path 404; a wrong method 405.
         self.assertIn("belongs to Ollama", self.server.post("/api/embed", {"input": "a"}).json()["error"])
         self.refused(404, "belongs to vLLM", "/v1/score", {})
         self.refused(404, "belongs to text-embeddings-inference", "/info", {})
