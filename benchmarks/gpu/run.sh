@@ -135,7 +135,10 @@ build_plugin() {
     if $link; then
         ln -s "$build"/kernels/cuda/*.cu.o "$work/" || return 1
     else
-        find kernels/cuda -name '*.cu' | sort | xargs -P "$(nproc)" -I{} sh -c "${NVCC:-nvcc} --options-file $work/nvcc.options \
+        # wgmma is in sm_90a alone.
+        sed 's/-gencode=[^ ]*/-gencode=arch=compute_90a,code=sm_90a/' "$work/nvcc.options" >"$work/hopper.options"
+        find kernels/cuda -name '*.cu' | sort | xargs -P "$(nproc)" -I{} sh -c "case {} in *wgmma*) options=hopper ;; *) options=nvcc ;; esac
+            ${NVCC:-nvcc} --options-file $work/\$options.options \
             -Xcompiler=-fPIC,-fvisibility=hidden -c {} -o $work/\$(basename {}).o" || return 1
     fi
     ${NVCC:-nvcc} -shared -cudart static -Xlinker=-z,defs -o "$work/libgpuserve-cuda.so" "$work"/*.cu.o "$work/libbase.a" -ldl -lpthread -lrt

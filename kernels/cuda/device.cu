@@ -461,6 +461,8 @@ static gpuserve_status open_device(struct gpuserve_device *device, gpuserve_erro
     device->cooperates = cooperates != 0;
     device->shared_bytes = properties.sharedMemPerBlockOptin;
     code = prepare_kernels(device->shared_bytes);
+    if (code == cudaSuccess)
+        code = gsv_cuda_gemm_wgmma_prepare(device->capability, &device->has_wgmma);
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaFuncSetAttribute", error);
     device->lt = gsv_lt_open();

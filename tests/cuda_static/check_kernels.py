@@ -11,15 +11,15 @@ file; a kernel without a line fails, and so does a line without a kernel:
     registers   the most of any instance of the kernel's template on any target
     shared      the most bytes a block asks for; the emulator of tests/cudaemu refuses a launch with more.
                 *: what the device at hand has; the warps are by registers alone
-    must        what the machine code of each instance holds: HMMA or IMMA, tensor cores' instructions;
+    must        what the machine code of each instance holds: HMMA, IMMA or HGMMA, tensor cores' instructions;
                 128, loads of 128 bits; 128?, such loads in one instance at least
-    sm_XX       the least warps that an SM of this target holds at once, by all of these
+    sm_XX       the least warps that an SM of this target holds at once, by all of these; "-": no kernel for it
 
 loops.txt next to it has lines for kernels with tensor-core instructions, one for each instance of the kernel, about its
 innermost loop with such instructions, on every target whose instructions are seen. Each instruction of the loop counts
 once:
 
-    density     the least percent of them that multiply (HMMA, IMMA)
+    density     the least percent of them that multiply (HMMA, IMMA, HGMMA)
     bytes       the most bytes of shared memory that a warp moves for one of these
     slow        what belongs ahead of the loop and is in it all the same, "-": nothing. I2F, F2I and MUFU.RCP are an
                 integer division, IMAD.WIDE and IMAD.HI addresses that are calculated anew
@@ -51,6 +51,7 @@ COLUMNS = ["file", "kernel", "threads", "registers", "shared", "must", *occupanc
 MUST = {
     "HMMA": (re.compile(r"HMMA\b"), "no tensor-core instruction (HMMA)"),
     "IMMA": (re.compile(r"IMMA\b"), "no tensor-core instruction (IMMA)"),
+    "HGMMA": (re.compile(r"HGMMA\b"), "no tensor-core instruction (HGMMA)"),
     "128": (re.compile(r"LDG(STS)?\.E\.[A-Z.]*128"), "no 128-bit load"),
 }
 LOCAL_MEMORY = re.compile(r"LDL\b|STL\b")
@@ -163,9 +164,10 @@ def budgets_for(found, old):
             key = file, v.name, v.threads
             before = old.get(key, {"shared": "0", "must": "-"})
             row = rows.setdefault(key, {"file": file, "kernel": v.name, "threads": str(v.threads), "registers": "0",
-                                        "shared": before["shared"], "must": before["must"]})
+                                        "shared": before["shared"], "must": before["must"],
+                                        **dict.fromkeys(occupancy.LIMITS, "-")})
             row["registers"] = str(max(int(row["registers"]), occupancy.up(v.registers, 8)))
-            row[v.target] = str(min(int(row.get(v.target, 64)), warps(v, row)))
+            row[v.target] = str(min(64 if row[v.target] == "-" else int(row[v.target]), warps(v, row)))
     return rows
 
 

@@ -20,6 +20,15 @@ class Variant:
     shared: int = 0  # bytes that the launch does not choose
 
 
+# Sources for one target alone, as in kernels/cuda/meson.build.
+OWN_TARGETS = {"gemm_wgmma.cu": ["sm_90a"]}
+
+
+def plain_target(arch):
+    """sm_90 for sm_90a, which runs on the same processors."""
+    return arch.rstrip("a")
+
+
 def code_flags(targets):
     """nvcc's flags for sm_XX and ptx_XX."""
     flags = []
@@ -32,7 +41,7 @@ def code_flags(targets):
 def compile_source(nvcc, root, source, targets, folder):
     """The object's path; raises CalledProcessError on an error."""
     output = pathlib.Path(folder) / (source.stem + ".o")
-    command = [*nvcc, "-std=c++17", "-O3", "-DGPUSERVE_BUILDING", "-I", root, "-I", root / "include", *code_flags(targets),
+    command = [*nvcc, "-std=c++17", "-O3", "-DGPUSERVE_BUILDING", "-I", root, "-I", root / "include", *code_flags(OWN_TARGETS.get(source.name, targets)),
                "-Xptxas", PTXAS, "-c", source, "-o", output]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return output
@@ -81,7 +90,7 @@ def variants(cuobjdump, compiled):
     # Only a kernel has arguments, which lie in constant bank 0.
     pattern = r"^arch = (\w+)$|^ Function (\S+):\s+REG:(\d+) STACK:\d+ SHARED:(\d+) LOCAL:\d+ .*CONSTANT\[0\]"
     for arch, mangled, registers, shared in re.findall(pattern, show(cuobjdump, "-res-usage", compiled), re.M):
-        target = arch or target
+        target = plain_target(arch) or target
         if mangled:
             # From sm_90 on the driver's share of a block is counted in where the kernel uses any.
             driver = occupancy.SHARED_RESERVED if int(target[3:]) >= 90 and int(shared) > 0 else 0
@@ -91,7 +100,7 @@ def variants(cuobjdump, compiled):
     lines = iter(show(cuobjdump, "-elf", compiled).splitlines())
     for line in lines:
         if match := re.match(r"arch = (\w+)", line):
-            target = match.group(1)
+            target = plain_target(match.group(1))
         elif match := re.match(r"\.nv\.info\.(\S+)$", line):
             mangled = match.group(1)
         elif "EIATTR_MAX_THREADS" in line and (target, mangled) in found:
@@ -102,7 +111,7 @@ def variants(cuobjdump, compiled):
 
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)([^;]*);")
-MMA = re.compile(r"(HMMA|IMMA)\b")
+MMA = re.compile(r"(HMMA|IMMA|HGMMA)\b")
 # What sets up addresses or divides: it belongs ahead of the loop.
 SLOW = re.compile(r"(I2F|F2I|MUFU\.RCP|IMAD\.WIDE|IMAD\.HI)\b")
 SHARED_BYTES = {"LDSM": 16, "LDS": 4, "LDGSTS": 4, "STS": 4}  # of a lane, without a width in the name
@@ -215,7 +224,7 @@ def functions(cuobjdump, compiled):
     target = ""
     for part in re.split(r"^(?=\s*(?:arch = |Function : ))", show(cuobjdump, "-sass", compiled), flags=re.M):
         if found := re.match(r"\s*arch = (\w+)", part):
-            target = found.group(1)
+            target = plain_target(found.group(1))
         elif found := re.match(r"\s*Function : (\S+)", part):
             name = plain_name(found.group(1))
             yield target, name, template_arguments(found.group(1), name), part

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The inline PTX of ptx.cuh has the operands that ptx.txt says, in its order.
+"""The inline PTX of ptx.cuh and ptx_hopper.cuh has the operands that ptx.txt says, in its order.
 
 The emulator has functions of its own in place of these, so no other test sees a wrong register, a lost "volatile" or a
 lost clobber of memory. ptx.txt was written from the PTX ISA: for each function the flags of its asm statement (v: volatile,
@@ -11,7 +11,7 @@ import sys
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE.parents[1] / "kernels" / "cuda" / "ops" / "ptx.cuh"
+SOURCES = [HERE.parents[1] / "kernels" / "cuda" / "ops" / name for name in ("ptx.cuh", "ptx_hopper.cuh")]
 TABLE = HERE / "ptx.txt"
 FUNCTION = re.compile(r"__forceinline__ \w+ (gsv_\w+)\([^;{}]*\)\s*\{(.*?)\n\}", re.S)
 ASM = re.compile(r"\basm( volatile)?\((.*?)\);(?=\n|$)", re.S)
@@ -62,7 +62,7 @@ class Operands(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        self.source = SOURCE.read_text(encoding="utf-8")
+        self.source = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
 
     def test_operands(self):
         self.assertEqual(statements(self.source), table())

@@ -11,7 +11,7 @@
 #include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/runtime/launch.cuh"
-#include "kernels/cuda/ops/ptx.cuh"
+#include "kernels/cuda/ops/ptx_hopper.cuh"
 
 namespace
 {
@@ -155,6 +155,88 @@ __global__ void overlap(float *out, bool wait)
 }
 
 } // namespace
+
+enum class hopper_fault {
+    none,
+    no_wait_for_the_box,
+    no_wait_for_the_product,
+    no_initialization,
+    too_many_arrivals,
+    too_few_bytes,
+    never_waits,
+    lanes_disagree,
+};
+
+/* One warp group multiplies a box of 64 x 64 by itself. */
+__global__ void square_box(float *out, const CUtensorMap map, hopper_fault fault)
+{
+    GSV_SHARED(char, memory);
+    char *const tile = memory + (-gsv_shared_address(memory) & 1023);
+    uint64_t *const barrier = reinterpret_cast<uint64_t *>(tile + 8192);
+    const uint64_t operand = gsv_wgmma_operand(tile);
+    float sums[32];
+
+    if (threadIdx.x == 0 && fault != hopper_fault::no_initialization)
+        gsv_barrier_init(barrier, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        gsv_barrier_expect(barrier, fault == hopper_fault::too_few_bytes ? 4096 : 8192);
+        if (fault == hopper_fault::too_many_arrivals)
+            gsv_barrier_arrive(barrier);
+        gsv_tma_load(tile, &map, 0, 0, barrier);
+    }
+    if (fault == hopper_fault::never_waits)
+        return;
+    if (fault != hopper_fault::no_wait_for_the_box)
+        gsv_barrier_wait(barrier, 0);
+    gsv_wgmma(sums, operand,
+              fault == hopper_fault::lanes_disagree && threadIdx.x == 3 ? operand + 2 : operand,
+              false, half());
+    gsv_wgmma_commit();
+    if (fault != hopper_fault::no_wait_for_the_product)
+        gsv_wgmma_wait<0>();
+    out[threadIdx.x] = sums[0];
+    gsv_wgmma_wait<0>();
+    gsv_barrier_wait(barrier, 0);
+}
+
+Test(cudaemu_faults, boxes_and_products_of_groups)
+{
+    const cuuint64_t sizes[] = { 64, 64 }, strides[] = { 128 };
+    const cuuint32_t box[] = { 64, 64 }, steps[] = { 1, 1 };
+    const std::vector<uint16_t> ones(64 * 64, half(1.f).bits);
+    device_memory<uint16_t> matrix(ones.data(), ones.size());
+    device_memory<float> device(128);
+    CUtensorMap map;
+    float out[128];
+    const auto run = [&](hopper_fault fault) {
+        GSV_LAUNCH(square_box, 1, 128, 1024 + 8192 + 8, nullptr, device, map, fault);
+    };
+
+    cr_assert_eq(cuTensorMapEncodeTiled(
+                     &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (uint16_t *)matrix, sizes, strides,
+                     box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                 CUDA_SUCCESS);
+    for (hopper_fault fault : { hopper_fault::none, hopper_fault::no_wait_for_the_box,
+                                hopper_fault::no_wait_for_the_product }) {
+        run(fault);
+        cudaMemcpy(out, device, sizeof(out), cudaMemcpyDeviceToHost);
+        for (float x : out)
+            cr_expect(fault == hopper_fault::none ? x == 16.f : std::isnan(x), "%g", x);
+    }
+    expect_no_fault();
+    run(hopper_fault::no_initialization);
+    expect_fault(cudaErrorLaunchFailure, { "before its initialization" });
+    run(hopper_fault::too_many_arrivals);
+    expect_fault(cudaErrorLaunchFailure, { "more than its 1 arrivals" });
+    run(hopper_fault::too_few_bytes);
+    expect_fault(cudaErrorLaunchFailure, { "deadlock", "gsv_barrier_wait" });
+    run(hopper_fault::never_waits);
+    expect_fault(cudaErrorLaunchFailure, { "a TMA copy is in flight" });
+    run(hopper_fault::lanes_disagree);
+    expect_fault(cudaErrorLaunchFailure, { "wgmma", "other tiles" });
+}
 
 Test(cudaemu_faults, missing_syncthreads)
 {

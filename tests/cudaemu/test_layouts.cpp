@@ -1,5 +1,5 @@
 /*
- * test_layouts.cpp - mma.sync and ldmatrix against the fragment layouts of the PTX ISA.
+ * test_layouts.cpp - mma.sync, ldmatrix and wgmma against the fragment layouts of the PTX ISA.
  *
  * The tables "Matrix Fragments for mma.m16n8k16" etc. are repeated here as functions from (lane,
  * element) to (row, column), written from the ISA, not from the emulator. Matrices are asymmetric
@@ -13,7 +13,7 @@
 #include "device_memory.h"
 #include "emu.h"
 #include "kernels/cuda/runtime/launch.cuh"
-#include "kernels/cuda/ops/ptx.cuh"
+#include "kernels/cuda/ops/ptx_hopper.cuh"
 
 namespace
 {
@@ -211,7 +211,103 @@ __global__ void load_matrices(uint32_t *out, const uint16_t *in, int count, bool
         out[lane * 4 + (unsigned)i] = count == 1 ? r1[i] : count == 2 ? r2[i] : r4[i];
 }
 
+/* --- wgmma: d = A B for A of 64 x 64 and B of 64 x 32, both from boxes with rows of k -----------
+ */
+
+const int group_rows = 64;
+const int group_columns = 32;
+const int group_k = 64;
+const size_t a_bytes = group_rows * group_k * sizeof(uint16_t);
+const size_t b_bytes = group_columns * group_k * sizeof(uint16_t);
+
+__global__ void product_of_boxes(float *d, const CUtensorMap a, const CUtensorMap b, int x, int y)
+{
+    GSV_SHARED(char, memory);
+    char *const tiles = memory + (-gsv_shared_address(memory) & 1023);
+    uint64_t *const barrier = reinterpret_cast<uint64_t *>(tiles + a_bytes + b_bytes);
+    float sums[group_columns / 2];
+
+    if (threadIdx.x == 0) {
+        gsv_barrier_init(barrier, 1);
+        gsv_barrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        gsv_barrier_expect(barrier, a_bytes + b_bytes);
+        gsv_tma_load(tiles, &a, x, y, barrier);
+        gsv_tma_load(tiles + a_bytes, &b, x, 0, barrier);
+    }
+    gsv_barrier_wait(barrier, 0);
+    gsv_wgmma_fence();
+    for (int k = 0; k < group_k / 16; k++)
+        gsv_wgmma(sums, gsv_wgmma_operand(tiles) + 2 * k,
+                  gsv_wgmma_operand(tiles + a_bytes) + 2 * k, k > 0, half());
+    gsv_wgmma_commit();
+    gsv_wgmma_wait<0>();
+    memcpy(d + threadIdx.x * (group_columns / 2), sums, sizeof(sums));
+}
+
+/* Element i of thread t, from "Register fragments for wgmma D" of the ISA. */
+place d_group(int t, int i)
+{
+    return { t / 32 * 16 + (t % 32 >> 2) + (i & 2 ? 8 : 0), i / 4 * 8 + (t & 3) * 2 + (i & 1) };
+}
+
+/* Map of a matrix of halves, in boxes of `box_rows` rows of 64. */
+CUtensorMap map_of(const device_memory<uint16_t> &matrix, int rows, int columns, int box_rows)
+{
+    const cuuint64_t sizes[] = { (cuuint64_t)columns, (cuuint64_t)rows };
+    const cuuint64_t strides[] = { (cuuint64_t)columns * 2 };
+    const cuuint32_t box[] = { group_k, (cuuint32_t)box_rows };
+    const cuuint32_t steps[] = { 1, 1 };
+    CUtensorMap map;
+
+    cr_assert_eq(cuTensorMapEncodeTiled(
+                     &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (uint16_t *)matrix, sizes, strides,
+                     box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                 CUDA_SUCCESS);
+    return map;
+}
+
 } // namespace
+
+/* The box of A hangs over the last rows and columns of its matrix: these are zeros. */
+Test(cudaemu_layouts, wgmma)
+{
+    const int rows = 80, columns = 88, x = 32, y = 24;
+    std::vector<uint16_t> a((size_t)(rows * columns)), b((size_t)(group_columns * columns));
+    std::vector<float> d(128 * group_columns / 2);
+
+    for (int r = 0; r < rows; r++)
+        for (int k = 0; k < columns; k++)
+            a[(size_t)(r * columns + k)] = half(a_value(r, k)).bits;
+    for (int c = 0; c < group_columns; c++)
+        for (int k = 0; k < columns; k++)
+            b[(size_t)(c * columns + k)] = half(b_value(k, c)).bits;
+    device_memory<uint16_t> device_a(a.data(), a.size()), device_b(b.data(), b.size());
+    device_memory<float> device_d(d.size());
+    const CUtensorMap a_map = map_of(device_a, rows, columns, group_rows);
+    const CUtensorMap b_map = map_of(device_b, group_columns, columns, group_columns);
+
+    cr_assert_eq(GSV_LAUNCH(product_of_boxes, 1, 128, 1024 + a_bytes + b_bytes + 8, nullptr,
+                            device_d, a_map, b_map, x, y),
+                 cudaSuccess);
+    cr_assert_eq(
+        cudaMemcpy(d.data(), (float *)device_d, d.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        cudaSuccess, "%s", gsv_emu_report());
+    for (int t = 0; t < 128; t++)
+        for (int i = 0; i < group_columns / 2; i++) {
+            const place at = d_group(t, i);
+            float want = 0;
+
+            for (int k = 0; k < group_k; k++)
+                if (y + at.row < rows && x + k < columns)
+                    want += a_value(y + at.row, x + k) * b_value(x + k, at.column);
+            cr_expect_eq(d[(size_t)(t * group_columns / 2 + i)], want, "D[%d][%d]", at.row,
+                         at.column);
+        }
+}
 
 Test(cudaemu_layouts, mma)
 {

@@ -13,12 +13,13 @@ from cache_keys import plant
 
 GEMM = "kernels/cuda/ops/gemm_mma.cuh"
 EPILOGUE = "kernels/cuda/ops/gemm_epilogue.cuh"
+WGMMA = "kernels/cuda/ops/gemm_wgmma.cu"
 ATTENTION = "kernels/cuda/attention/attention_mma.cuh"
 NORM = "kernels/cuda/ops/rownorm.cuh"
 POOL = "kernels/cuda/ops/pool.cu"
 LT = "kernels/cuda/runtime/cublaslt.cu"
 TUNER = "kernels/cuda/runtime/cublaslt_tuner.cu"
-TESTS = {GEMM: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults linear", TUNER: "faults",
+TESTS = {GEMM: "linear", WGMMA: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults linear", TUNER: "faults",
          "kernels/cuda/ops/bias_act.cu": "linear", "kernels/cuda/ops/glu.cu": "gates", "kernels/cuda/ops/math.cuh": "linear",
          "kernels/cuda/ops/embed.cu": "rows", "kernels/cuda/ops/gemv.cu": "linear"}
 # (name, file, text, its replacement)
@@ -39,6 +40,16 @@ FAULTS = (
     ("epilogue: columns past the matrix are stored", EPILOGUE, "if (row >= gemm.m || column >= gemm.n)", "if (row >= gemm.m)"),
     ("epilogue: the lower half of a tile on the upper", EPILOGUE, "gsv_mma_row<Shape>(i) + half * 8;", "gsv_mma_row<Shape>(i);"),
     ("epilogue: the residual of the first column alone", EPILOGUE, "            y += gsv_to_float(more.v[1]);\n", ""),
+    ("wgmma: no wait for a stage", WGMMA, "        gsv_barrier_wait(from.full + at.stage, at.phase);\n", ""),
+    ("wgmma: a stage is overwritten while it is read", WGMMA, "            gsv_barrier_wait(to.empty + at.stage, at.phase);\n", ""),
+    ("wgmma: a stage is free before it is multiplied", WGMMA, "gsv_wgmma_wait<1>(); /*", "gsv_wgmma_wait<2>(); /*"),
+    ("wgmma: no wait for the last products", WGMMA, "        gsv_wgmma_wait<0>();\n", ""),
+    ("wgmma: groups do not take turns", WGMMA, "            gsv_barrier_wait(from.turn + group, phase);\n", "            ;\n"),
+    ("wgmma: the last stage is never free", WGMMA, "        if (signals)\n            gsv_barrier_arrive(from.empty + last);\n", ""),
+    ("wgmma: rows past the matrix are stored", WGMMA, "if (row + r < gemm.m && column + c * 8 < gemm.n)", "if (column + c * 8 < gemm.n)"),
+    ("wgmma: columns past the matrix are stored", WGMMA, "if (row + r < gemm.m && column + c * 8 < gemm.n)", "if (row + r < gemm.m)"),
+    ("wgmma: every strip is the first", WGMMA, "first_row<Shape>(tile, list.across) + i * 64 +", "first_row<Shape>(tile, list.across) +"),
+    ("wgmma: the lower rows have the residual of the upper", WGMMA, "own + j % 2 * 8 * Shape::row_bytes + j / 2 * 16);\n\n", "own + j / 2 * 16);\n\n"),
     ("attention: no barrier before a tile is read", ATTENTION, "gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "gsv_cp_async_wait<1>();\n        if (warp"),
     ("attention: no wait for the keys", ATTENTION, "        gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "        __syncthreads();\n        if (warp"),
     ("attention: a stage is overwritten while it is read", ATTENTION, "        __syncthreads(); /* the next iteration overwrites this stage */\n", ""),
@@ -64,7 +75,7 @@ FAULTS = (
     ("pooling: the groups but the first are lost", POOL, "for (int g = 1; g < args.n_groups; g++)", "for (int g = 1; g < 1; g++)"),
     ("activation: the residual is lost", "kernels/cuda/ops/bias_act.cu", "gemm.residual ? y[j] + gsv_to_float(residual.v[j]) : y[j]", "y[j]"),
     ("gate: the value is lost", "kernels/cuda/ops/glu.cu", "y[j] * value[j]", "y[j]"),
-    ("GELU: negative values as positive", "kernels/cuda/ops/math.cuh", "x > 0.f ? x * (1.f - p) : x * p", "x * (1.f - p)"),
+    ("GELU: negative values as positive", "kernels/cuda/ops/math.cuh", "fmaxf(x, 0.f)", "fabsf(x)"),
     ("cuBLASLt: the residual is lost", LT, "adds ? 1.f : 0.f", "0.f"),
     ("cuBLASLt: the bias is added twice", LT, "    rest.bias = NULL; /* added by cuBLASLt */\n", ""),
     ("cuBLASLt: rows are not compared", TUNER, "memcmp(want, got, row * m) == 0", "true"),

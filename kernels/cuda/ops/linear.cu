@@ -156,22 +156,32 @@ void gsv_cuda_linear_destroy(struct gpuserve_linear **linear)
     *linear = NULL;
 }
 
+/* On tensor cores, with an activation that the epilogues have. */
+static cudaError_t multiply_fused(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
+                                  cudaStream_t stream)
+{
+    const int n_processors = linear->device->n_processors;
+
+    if (linear->device->has_wgmma && gsv_cuda_gemm_has_wgmma(gemm, linear->math))
+        return gsv_cuda_gemm_wgmma(gemm, linear->math, n_processors, stream);
+    return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream);
+}
+
 cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                               cudaStream_t stream)
 {
-    const int n_processors = linear->device->n_processors;
     struct gsv_gemm plain = *gemm;
     struct gsv_gemm rest = *gemm;
     cudaError_t code;
 
     if (!gsv_cuda_gemm_has_mma(gemm, linear->math))
-        return gsv_cuda_gemm_simt(gemm, linear->element, n_processors, stream);
+        return gsv_cuda_gemm_simt(gemm, linear->element, linear->device->n_processors, stream);
     if (gemm->activation == GPUSERVE_ACT_NONE || gemm->activation == GPUSERVE_ACT_GELU)
-        return gsv_cuda_gemm_mma(gemm, linear->math, n_processors, stream);
+        return multiply_fused(linear, gemm, stream);
 
-    plain.activation = GPUSERVE_ACT_NONE; /* the epilogue has NONE and GELU only */
+    plain.activation = GPUSERVE_ACT_NONE; /* the epilogues have NONE and GELU only */
     plain.residual = NULL;
     rest.bias = NULL;
-    code = gsv_cuda_gemm_mma(&plain, linear->math, n_processors, stream);
+    code = multiply_fused(linear, &plain, stream);
     return code == cudaSuccess ? gsv_cuda_bias_act(&rest, linear->element, stream) : code;
 }

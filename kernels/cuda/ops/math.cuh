@@ -19,15 +19,15 @@ __device__ __forceinline__ float gsv_gelu(float x)
  * (Handbook of Mathematical Functions), without branches. */
 __device__ __forceinline__ float gsv_gelu_short(float x)
 {
-    const float a = fabsf(x) * 0.70710678118654752f;
-    const float t = gsv_reciprocal(fmaf(0.3275911f, a, 1.f));
-    float p = fmaf(1.061405429f, t, -1.453152027f);
+    const float t = gsv_reciprocal(fmaf(0.3275911f * 0.70710678118654752f, fabsf(x), 1.f));
+    const float power = gsv_exp2(-0.72134752044448170f * x * x);
+    float p = fmaf(0.5f * 1.061405429f, t, 0.5f * -1.453152027f);
 
-    p = fmaf(p, t, 1.421413741f);
-    p = fmaf(p, t, -0.284496736f);
-    p = fmaf(p, t, 0.254829592f);
-    p *= 0.5f * t * gsv_exp2(-1.4426950408889634f * a * a); /* (1 - erf(a)) / 2 */
-    return x > 0.f ? x * (1.f - p) : x * p;
+    p = fmaf(p, t, 0.5f * 1.421413741f);
+    p = fmaf(p, t, 0.5f * -0.284496736f);
+    p = fmaf(p, t, 0.5f * 0.254829592f);
+    p = p * t * power; /* (1 - erf(|x| / sqrt(2))) / 2 */
+    return fmaf(-fabsf(x), p, fmaxf(x, 0.f));
 }
 
 template <typename T> __device__ __forceinline__ float gsv_gelu_of(float x)

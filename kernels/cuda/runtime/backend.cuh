@@ -129,6 +129,14 @@ bool gsv_cuda_gemm_has_mma(const struct gsv_gemm *gemm, enum gsv_math math);
 cudaError_t gsv_cuda_gemm_mma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
                               cudaStream_t stream);
 cudaError_t gsv_cuda_gemm_mma_prepare(void); /* once for each device, before capture */
+/* True if gemm_wgmma, which needs 16-byte aligned rows of all matrices, supports the product: 16-bit
+ * types, no activation or GELU. */
+bool gsv_cuda_gemm_has_wgmma(const struct gsv_gemm *gemm, enum gsv_math math);
+cudaError_t gsv_cuda_gemm_wgmma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
+                                cudaStream_t stream);
+/* Once for each device, before capture. Not available: another capability than 9.0, an old driver,
+ * or GPUSERVE_WGMMA=0. */
+cudaError_t gsv_cuda_gemm_wgmma_prepare(int capability, bool *available);
 /* Any alignment and size, without tensor cores; accumulates in float32. */
 cudaError_t gsv_cuda_gemm_simt(const struct gsv_gemm *gemm, enum gsv_element element,
                                int n_processors, cudaStream_t stream);
@@ -148,6 +156,7 @@ struct gpuserve_device {
     int capability;      /* 90 for sm_90 */
     size_t shared_bytes; /* maximum shared memory per block */
     bool cooperates;     /* supports cooperative launches */
+    bool has_wgmma;      /* gemm_wgmma is available */
     char name[128];
     struct gsv_lt *lt;         /* cuBLASLt, or NULL if unavailable */
     struct gsv_cudnn *cudnn;   /* or NULL; opened by lstm_cudnn.cu */

@@ -24,7 +24,7 @@ namespace
 #ifdef GSV_CUDA_EMU
 const int32_t CLASS_ROWS[GSV_LT_CLASSES] = { 1024, INT32_MAX };
 #else
-const int32_t CLASS_ROWS[GSV_LT_CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, INT32_MAX };
+const int32_t CLASS_ROWS[GSV_LT_CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, 4096, INT32_MAX };
 #endif
 
 } /* namespace */

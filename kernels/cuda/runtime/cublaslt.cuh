@@ -79,7 +79,7 @@ struct gsv_lt {
 #ifdef GSV_CUDA_EMU
 #define GSV_LT_CLASSES 2
 #else
-#define GSV_LT_CLASSES 9
+#define GSV_LT_CLASSES 10
 #endif
 /* Row counts whose check result is cached; larger ones are checked each time. */
 #define GSV_LT_CHECKED_ROWS 8192

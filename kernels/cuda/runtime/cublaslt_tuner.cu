@@ -33,7 +33,7 @@ const int REPEATS = 1;
 const int PRODUCTS = 1;
 const int CANDIDATES = 2;
 #else
-const int32_t TUNED_ROWS[GSV_LT_CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, 4096 };
+const int32_t TUNED_ROWS[GSV_LT_CLASSES] = { 1, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384 };
 const int REPEATS = 3;
 const int PRODUCTS = 10; /* between two events */
 const int CANDIDATES = 6;
@@ -51,6 +51,7 @@ const int32_t COMPARED_ROWS[] = { 1, 2, 8, 17, 64, 100, 257, 512 };
 struct trial {
     const struct gpuserve_linear *linear;
     struct gsv_gemm gemm;
+    int32_t max_rows; /* that the memory holds */
     void *in;
     void *out;
     void *workspace;
@@ -100,20 +101,34 @@ static cudaError_t fill_rows(void *to, size_t bytes, enum gsv_math math)
     return code;
 }
 
+/* Memory for as many rows as the device has room for. */
+static bool take_rows(struct trial *t)
+{
+    const size_t size = element_bytes(t->linear);
+
+    for (int c = GSV_LT_CLASSES - 1; c >= 0; c--) {
+        const size_t rows = TUNED_ROWS[c];
+
+        t->max_rows = TUNED_ROWS[c];
+        if (cudaMalloc(&t->in, rows * t->linear->k * size) == cudaSuccess &&
+            cudaMalloc(&t->out, rows * t->linear->n * size) == cudaSuccess)
+            return true;
+        cudaGetLastError();
+        cudaFree(t->in);
+        t->in = t->out = NULL;
+    }
+    return false;
+}
+
 static bool begin_trial(struct trial *t, const struct gpuserve_linear *linear)
 {
-    const size_t size = element_bytes(linear);
-    const size_t rows = TUNED_ROWS[GSV_LT_CLASSES - 1];
-    const size_t in_bytes = rows * linear->k * size;
-
     *t = {};
     t->linear = linear;
-    if (cudaMalloc(&t->in, in_bytes) != cudaSuccess ||
-        cudaMalloc(&t->out, rows * linear->n * size) != cudaSuccess ||
-        cudaMalloc(&t->workspace, GSV_LT_WORKSPACE_BYTES) != cudaSuccess ||
+    if (!take_rows(t) || cudaMalloc(&t->workspace, GSV_LT_WORKSPACE_BYTES) != cudaSuccess ||
         cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) != cudaSuccess ||
         cudaEventCreate(&t->begin) != cudaSuccess || cudaEventCreate(&t->end) != cudaSuccess ||
-        fill_rows(t->in, in_bytes, linear->math) != cudaSuccess ||
+        fill_rows(t->in, static_cast<size_t>(t->max_rows) * linear->k * element_bytes(linear),
+                  linear->math) != cudaSuccess ||
         cudaStreamSynchronize(NULL) != cudaSuccess)
         return false;
     t->gemm.in = t->in;
@@ -271,7 +286,7 @@ static bool first_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo, int32_
 static bool has_fixed_rows(struct trial *t, const cublasLtMatmulAlgo_t *algo)
 {
     const size_t row = static_cast<size_t>(t->gemm.n) * element_bytes(t->linear);
-    const int32_t all = TUNED_ROWS[GSV_LT_CLASSES - 1];
+    const int32_t all = t->max_rows;
     const int32_t max_rows = all < 512 ? all : 512;
     char *const want = static_cast<char *>(malloc(2 * row * max_rows));
     char *const got = want ? want + row * max_rows : NULL;
@@ -294,7 +309,7 @@ static bool choose_fixed(struct trial *t, struct gsv_lt_algo *fixed)
     const int aligned = 16 / static_cast<int>(element_bytes(t->linear));
     int n;
 
-    t->gemm.m = TUNED_ROWS[GSV_LT_CLASSES - 1];
+    t->gemm.m = t->max_rows;
     if (t->gemm.n % aligned != 0 || t->gemm.k % aligned != 0)
         return true;
     n = candidates(t, false, found);
@@ -334,10 +349,11 @@ static void write_key(const struct gpuserve_linear *linear, char *text, size_t s
     if (cudaDriverGetVersion(&driver) != cudaSuccess)
         cudaGetLastError();
     snprintf(text, size,
-             "product %d x %d, math %d, %s, %d processors, driver %d, cuBLASLt %zu, gpuserve %s, "
-             "%zu bytes",
-             linear->n, linear->k, linear->math, device->name, device->n_processors, driver,
-             device->lt->f.version(), LIBRARY_VERSION, sizeof(struct kept_choice));
+             "product %d x %d, math %d, %s, %d processors, wgmma %d, driver %d, cuBLASLt %zu, "
+             "gpuserve %s, %zu bytes",
+             linear->n, linear->k, linear->math, device->name, device->n_processors,
+             device->has_wgmma, driver, device->lt->f.version(), LIBRARY_VERSION,
+             sizeof(struct kept_choice));
 }
 
 static struct gsv_lt_algo *algo_of(struct gsv_lt_choice *choice, int i)
@@ -383,7 +399,7 @@ static bool time_choice(const struct gpuserve_linear *linear, struct gsv_lt_choi
     bool complete = started;
 
     for (int c = 0; started && c < GSV_LT_CLASSES; c++) {
-        t.gemm.m = TUNED_ROWS[c];
+        t.gemm.m = TUNED_ROWS[c] < t.max_rows ? TUNED_ROWS[c] : t.max_rows;
         complete = choose_one(&t, &choice->choices[c]) && complete;
     }
     if (started)

@@ -71,7 +71,7 @@ struct running_grid {
     std::vector<gsv_emu_lane *> ready;
     size_t next_ready = 0;
     size_t n_ready = 0;
-    std::vector<gsv_emu_lane *> sleeping; /* in gsv_wait_for(); preallocated too */
+    std::vector<gsv_emu_lane *> sleeping; /* preallocated too */
     size_t n_sleeping = 0;
     unsigned n_threads = 0; /* in a block */
     char start_order;
@@ -244,6 +244,8 @@ void start_threads(gsv_emu_block &block)
         lane->block = &block;
         lane->copies.clear();
         lane->group = 0;
+        lane->products.clear();
+        lane->product_group = 0;
         gsv_emu_fiber_start(&lane->fiber, lane_main, lane);
         make_ready(lane);
     }
@@ -274,6 +276,9 @@ void run_resident_blocks()
     gsv_emu_release(&run.start_order);
     run_threads();
     gsv_emu_acquire(&run.end_order);
+    if (gsv_emu_forget_boxes() > 0 && run.error == cudaSuccess)
+        set_fault(cudaErrorLaunchFailure,
+                  block_name(run.blocks[0].at) + ": returns while a TMA copy is in flight");
     for (const gsv_emu_block &block : run.blocks)
         if (run.error == cudaSuccess)
             check_watchdog(block);
@@ -449,6 +454,24 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     self->state = gsv_emu_state::ready;
 }
 
+void gsv_emu_sleep_lane(const char *what)
+{
+    running->state = gsv_emu_state::sleeping;
+    running->what = what;
+    run.sleeping[run.n_sleeping++] = running;
+    yield();
+}
+
+void gsv_emu_wake_lanes()
+{
+    const size_t before = run.n_ready;
+
+    for (size_t i = 0; i < run.n_sleeping; i++)
+        make_ready(run.sleeping[i]);
+    run.n_sleeping = 0;
+    shuffle_ready(before);
+}
+
 /* A barrier of some lanes: the data of each lane is its warp. */
 static void barrier_meeting(void *const data[32], unsigned mask)
 {
@@ -520,14 +543,9 @@ int gsv_emu_sync_block(const char *what, int predicate)
 
 void gsv_emu_signal(unsigned *counter)
 {
-    const size_t before = run.n_ready;
-
     gsv_emu_release(counter);
     __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
-    for (size_t i = 0; i < run.n_sleeping; i++)
-        make_ready(run.sleeping[i]);
-    run.n_sleeping = 0;
-    shuffle_ready(before);
+    gsv_emu_wake_lanes();
 }
 
 unsigned gsv_emu_arrive(unsigned *counter)
@@ -539,17 +557,12 @@ unsigned gsv_emu_arrive(unsigned *counter)
 
 void gsv_emu_wait_for(const unsigned *counter, unsigned target)
 {
-    gsv_emu_lane *self = running;
-
     while (__atomic_load_n(counter, __ATOMIC_RELAXED) < target) {
         if (!run.launch->cooperative)
             gsv_emu_fault(cudaErrorLaunchTimeout,
                           "gsv_wait_for: another block is waited for, but the launch is not "
                           "cooperative: it need not be running");
-        self->state = gsv_emu_state::in_grid;
-        self->what = "gsv_wait_for";
-        run.sleeping[run.n_sleeping++] = self;
-        yield();
+        gsv_emu_sleep_lane("gsv_wait_for");
     }
     gsv_emu_acquire(const_cast<unsigned *>(counter));
 }

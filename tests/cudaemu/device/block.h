@@ -20,7 +20,18 @@ struct gsv_emu_copy {
     unsigned group;
 };
 
-enum class gsv_emu_state { ready, in_block_barrier, in_warp, in_grid, returned };
+/** A wgmma in flight. */
+struct gsv_emu_group_product {
+    int kind;
+    int columns;
+    float *d;
+    uint64_t a;
+    uint64_t b;
+    bool add;
+    unsigned group;
+};
+
+enum class gsv_emu_state { ready, in_block_barrier, in_warp, sleeping, returned };
 
 struct gsv_emu_block;
 
@@ -37,6 +48,8 @@ struct gsv_emu_lane {
     int predicate;
     std::vector<gsv_emu_copy> copies;
     unsigned group; /**< current group of cp.async copies */
+    std::vector<gsv_emu_group_product> products;
+    unsigned product_group; /**< current group of wgmma */
 };
 
 /** Work of a warp function, run by the last lane to arrive: data[i] is lane i's argument, for lanes
@@ -50,6 +63,15 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
 /** Ends the kernel: `error` is the device's error, the rest is the report. */
 [[noreturn]] void gsv_emu_fault(cudaError_t error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/** Sleeps in `what` until gsv_emu_wake_lanes(), which another lane may have called for another
+ * reason. */
+void gsv_emu_sleep_lane(const char *what);
+void gsv_emu_wake_lanes();
+
+/** Forgets the TMA copies in flight and returns their number: at the end of a block none is left.
+ */
+size_t gsv_emu_forget_boxes();
 
 /** The running lane; NULL outside of kernels. */
 gsv_emu_lane *gsv_emu_running();

@@ -293,6 +293,15 @@ GSV_EMU_CUDA cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *bloc
                                                                        int block_size,
                                                                        size_t shared_bytes);
 
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1
+};
+enum { cudaEnableDefault = 0 };
+GSV_EMU_CUDA cudaError_t cudaGetDriverEntryPointByVersion(
+    const char *symbol, void **function, unsigned int version, unsigned long long flags,
+    enum cudaDriverEntryPointQueryResult *result);
+
 enum cudaJitOption { cudaJitMaxRegisters = 0 };
 enum cudaLibraryOption { cudaLibraryHostUniversalFunctionAndDataTable = 0 };
 GSV_EMU_CUDA cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <ctime>
 
+#include <cuda.h>
+
 #include "state.h"
 
 /* Never destroyed: a hung call may be inside it at process exit. */
@@ -443,4 +445,19 @@ size_t gsv_emu_shared_optin()
 int gsv_emu_current_device()
 {
     return current_device;
+}
+
+/* cuTensorMapEncodeTiled, the only function of the driver that the backend calls. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int,
+                                             unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    gsv_emu_entry entry("cudaGetDriverEntryPointByVersion");
+    const bool known = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+
+    if (entry.failed())
+        return entry.error();
+    *function = known ? reinterpret_cast<void *>(&cuTensorMapEncodeTiled) : nullptr;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return entry.finish(cudaSuccess);
 }

@@ -15,11 +15,16 @@ namespace
 const size_t default_shared = 48 << 10;
 thread_local const char *next_name;
 
+/* Memory of kernel arguments, aligned as the strictest one, a CUtensorMap. */
+struct alignas(64) argument_bytes {
+    unsigned char at[64];
+};
+
 struct kernel_launch {
     const void *kernel;
     std::string name;
     void (*invoke)(const void *, void *const *);
-    std::vector<std::vector<unsigned char>> arguments;
+    std::vector<std::vector<argument_bytes>> arguments;
     dim3 grid;
     dim3 block;
     size_t shared_bytes;
@@ -85,7 +90,7 @@ cudaError_t run_launch(const kernel_launch &launch)
     gsv_emu_grid grid = {};
 
     for (const auto &argument : launch.arguments)
-        addresses.push_back(const_cast<unsigned char *>(argument.data()));
+        addresses.push_back(const_cast<argument_bytes *>(argument.data()));
     grid.kernel = launch.kernel;
     grid.name = launch.name.c_str();
     grid.invoke = launch.invoke;
@@ -153,8 +158,9 @@ cudaError_t gsv_emu_launch(const cudaLaunchConfig_t *config, const struct gsv_em
     launch->overlap = overlaps(*config);
     launch->cooperative = cooperates(*config);
     for (size_t i = 0; i < kernel->n_arguments; i++) {
-        const auto *bytes = static_cast<const unsigned char *>(kernel->arguments[i]);
-        launch->arguments.emplace_back(bytes, bytes + kernel->sizes[i]);
+        launch->arguments.emplace_back((kernel->sizes[i] + sizeof(argument_bytes) - 1) /
+                                       sizeof(argument_bytes));
+        memcpy(launch->arguments.back().data(), kernel->arguments[i], kernel->sizes[i]);
     }
     const cudaError_t error = check(*config, *launch);
     if (error != cudaSuccess)
