@@ -472,6 +472,12 @@ void gsv_emu_wake_lanes()
     shuffle_ready(before);
 }
 
+void gsv_emu_step_aside()
+{
+    make_ready(running);
+    yield();
+}
+
 /* A barrier of some lanes: the data of each lane is its warp. */
 static void barrier_meeting(void *const data[32], unsigned mask)
 {

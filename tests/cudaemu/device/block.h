@@ -68,6 +68,8 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
  * reason. */
 void gsv_emu_sleep_lane(const char *what);
 void gsv_emu_wake_lanes();
+/** Continues after all lanes that are ready now. */
+void gsv_emu_step_aside();
 
 /** Forgets the TMA copies in flight and returns their number: at the end of a block none is left.
  */

@@ -38,14 +38,15 @@ barrier_state &state_of(uint64_t *barrier)
     return state;
 }
 
-/* Ends the phase if nothing is missing. */
-void settle(barrier_state &state)
+/* Ends the phase if nothing is missing; true if it did. */
+bool settle(barrier_state &state)
 {
     if (state.missing > 0 || state.bytes_and_phase >> 1 != 0)
-        return;
+        return false;
     state.missing = state.arrivals;
     state.bytes_and_phase ^= 1;
     gsv_emu_wake_lanes();
+    return true;
 }
 
 /* --- boxes ------------------------------------------------------------------------------------
@@ -288,7 +289,8 @@ void gsv_emu_barrier_arrive(uint64_t *barrier, int bytes, bool expects)
     if (expects)
         state.bytes_and_phase += 2 * bytes;
     state.missing--;
-    settle(state);
+    if (settle(state))
+        gsv_emu_step_aside(); /* what waited overwrites at once what it may */
 }
 
 void gsv_emu_barrier_wait(uint64_t *barrier, int parity)
