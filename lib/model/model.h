@@ -126,6 +126,7 @@ struct gsv_spec_facts {
     bool do_lower_case; /* texts are lowercased before tokenization */
     bool skips_unknown; /* unknown tokens are left out of texts (model2vec) */
     bool no_special;    /* texts have no special tokens */
+    int32_t end_id;     /* a text to classify must have this token; -1: none */
     int32_t empty_id; /* the token of a text without tokens, whose vector is 0; 0: there is none */
     const struct gsv_prompt *prompts;
     size_t n_prompts;
