@@ -6,9 +6,9 @@
  *   hidden = norm(word + position) of the text shifted by one token
  *   cross-attention:  hidden = norm(hidden + out(attention(query(hidden), key_value(encoded))))
  *
- * A text has as many tokens in the decoder as in the encoder. So the query of the decoder's rows and
- * the keys and values of the encoder's rows form one QKV buffer, which the attention operation of
- * the encoder reads.
+ * A text has as many tokens in the decoder as in the encoder. So the query of the decoder's rows
+ * and the keys and values of the encoder's rows form one QKV buffer, which the attention operation
+ * of the encoder reads.
  */
 #include "lib/model/encoder/pass.h"
 
@@ -33,8 +33,8 @@ gpuserve_status gsv_enter_decoder(const struct gsv_pass *pass, int32_t last, con
         .word_scale = spec->config.word_scale,
         .reader = gsv_linear_behind(net, last),
     };
-    gpuserve_status st = gsv_pass_hidden_norm(pass, at->encoded, in, at->hidden, NULL, &ffn->after,
-                                              NULL);
+    gpuserve_status st =
+        gsv_pass_hidden_norm(pass, at->encoded, in, at->hidden, NULL, &ffn->after, NULL);
 
     shifted.ids = at->neighbours;
     gsv_begin_phase(net, GSV_PHASE_EMBED, -1);
@@ -48,8 +48,8 @@ static gpuserve_status multiply_query(const struct gsv_pass *pass,
     const struct gsv_net *net = pass->net;
     const struct gsv_activations *at = pass->at;
     const int32_t columns = gsv_qkv_columns(&net->spec->config);
-    const size_t behind_query = (size_t)net->spec->items[cross->query].n *
-                                net->backend->activation_size(net->dtype);
+    const size_t behind_query =
+        (size_t)net->spec->items[cross->query].n * net->backend->activation_size(net->dtype);
     const gpuserve_status st =
         gsv_pass_multiply(pass, cross->query, at->hidden, at->wide, columns, NULL);
 
