@@ -234,7 +234,7 @@ def bart(maker):
     maker.write("bart", tf.BartModel, config(), pooling="mean", seed=915)
     maker.write("bart-scaled", tf.BartModel, config(encoder_layers=1, scale_embedding=True, activation_function="relu",
                 decoder_start_token_id=BOS), pooling="mean", seed=916)
-    maker.write("bart-single", tf.BartForSequenceClassification, config(encoder_layers=2, decoder_layers=1, **nli), end=EOS, extra=[ends], scale=1.5,
+    maker.write("bart-single", tf.BartForSequenceClassification, config(encoder_layers=2, decoder_layers=1, **nli), end=EOS, extra=[ends], scale=1.2,
                 seed=917)
     maker.write("bart-multi", tf.BartForSequenceClassification, config(
         d_model=16, encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16,

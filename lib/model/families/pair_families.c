@@ -114,12 +114,24 @@ static gpuserve_status refuse_options(const struct gsv_json_value *json, gpuserv
                     FILE_NAME ": tie_word_embeddings false is not supported");
 }
 
+/* A token id, 2 by default. */
+static gpuserve_status read_id(const struct gsv_config *config, const struct gsv_json_value *json,
+                               const char *key, int32_t *id, gpuserve_error *error)
+{
+    int64_t found = 2;
+    const gpuserve_status st = gsv_json_int(json, key, FILE_NAME, 0, INT32_MAX, &found, error);
+
+    *id = (int32_t)found;
+    if (st != GPUSERVE_OK || *id < config->vocab_size)
+        return st;
+    return gsv_fail(error, GPUSERVE_E_FORMAT, FILE_NAME ": %s %d is outside a vocabulary of %d",
+                    key, *id, config->vocab_size);
+}
+
 /* The classifier reads the decoder's row at the last end token of the text. */
 static gpuserve_status read_bart(struct gsv_config *config, const struct gsv_json_value *json,
                                  gpuserve_error *error)
 {
-    const int64_t last_id = config->vocab_size - 1;
-    int64_t start = 2, end = 2;
     bool scales = false;
     gpuserve_status st;
 
@@ -132,18 +144,11 @@ static gpuserve_status read_bart(struct gsv_config *config, const struct gsv_jso
     if (st == GPUSERVE_OK)
         st = refuse_options(json, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "decoder_start_token_id", FILE_NAME, 0, last_id, &start, error);
+        st = read_id(config, json, "decoder_start_token_id", &config->start_id, error);
     if (st == GPUSERVE_OK)
-        st = gsv_json_int(json, "eos_token_id", FILE_NAME, 0, last_id, &end, error);
+        st = read_id(config, json, "eos_token_id", &config->end_id, error);
     if (st == GPUSERVE_OK)
         st = gsv_json_bool(json, "scale_embedding", FILE_NAME, &scales, error);
-    if (st == GPUSERVE_OK && (start > last_id || end > last_id))
-        return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        FILE_NAME ": decoder_start_token_id and eos_token_id are 2 by default, "
-                                  "vocab_size is only %d",
-                        config->vocab_size);
-    config->start_id = (int32_t)start;
-    config->end_id = (int32_t)end;
     config->last_rule = GSV_LAST_END;
     config->word_scale = scales ? 1.0f / gsv_inverse_root(config->hidden_size) : 0.0f;
     return st;

@@ -131,22 +131,6 @@ static void put_fill(const struct gsv_plan *plan, int32_t *ids, uint8_t *type_id
     }
 }
 
-/* The classifier of some models reads the vector of the end token (BART). */
-static gpuserve_status check_end(const struct gsv_spec_facts *facts,
-                                 const gpuserve_request *request, const int32_t *ids, size_t n,
-                                 gpuserve_error *error)
-{
-    if (facts->end_id < 0 || !gsv_has_task(request->outputs.tasks, GPUSERVE_TASK_CLASSIFY))
-        return GPUSERVE_OK;
-    for (size_t i = n; i > 0; i--)
-        if (ids[i - 1] == facts->end_id)
-            return GPUSERVE_OK;
-    return gsv_fail(error, GPUSERVE_E_INVALID,
-                    "the text has no token %d (eos_token_id), whose vector the classifier of model "
-                    "type %s reads",
-                    facts->end_id, facts->model_type);
-}
-
 /* Append the tokens of an item, inside a frame unless that is NULL, and those that fill it up.
  * `text->type_ids` may be NULL: all zero. */
 static gpuserve_status append(const struct gsv_model *model, const gpuserve_request *request,
@@ -171,7 +155,8 @@ static gpuserve_status append(const struct gsv_model *model, const gpuserve_requ
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
     memcpy(chunk->ids + chunk->n_tokens + before, from->ids, from->n * sizeof(*from->ids));
     put_frame(frame, chunk->ids + chunk->n_tokens, from->n);
-    st = check_end(model->plan.facts, request, chunk->ids + chunk->n_tokens, n, error);
+    st = gsv_job_check_end(model->plan.facts, request->outputs.tasks, chunk->ids + chunk->n_tokens,
+                           n, error);
     if (st != GPUSERVE_OK)
         return st;
     memset(chunk->type_ids + chunk->n_tokens, 0, n);
