@@ -500,6 +500,42 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
+/* The modules of another model around BART: its decoder has no layers to mix, and reads all tokens.
+ */
+Test(model_bad, modules_that_a_decoder_does_not_support)
+{
+    static const struct {
+        const char *modules;
+        struct bad_case edit; /* of BART's config.json */
+        const char *message;
+    } models[] = {
+        { "st-weighted-layers",
+          { .damage = TEXT,
+            .file = "config.json",
+            .from = "\"d_model\"",
+            .to = "\"output_hidden_states\": true, \"d_model\"" },
+          "WeightedLayerPooling is not supported for a model with a decoder" },
+        { "st-multi-vector",
+          { .damage = TEXT, .file = "config.json", .from = "{", .to = "{" },
+          "query_expansion with attend false is not supported for a model with a decoder" },
+    };
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX", path[256];
+
+        cr_assert(mkdtemp(folder));
+        snprintf(path, sizeof(path), "models/%s", models[i].modules);
+        each_file(test_data(path), folder);
+        each_file(test_data("models/bart"), folder);
+        spoil(folder, &models[i].edit);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED, "%s",
+                     models[i].modules);
+        cr_expect(strstr(error.message, models[i].message), "%s", error.message);
+        each_file(folder, NULL);
+    }
+}
+
 /* Parts of published checkpoints that change nothing in the encoder's vectors. */
 Test(model_bad, parts_after_an_encoder_may_be_unread)
 {
