@@ -136,7 +136,8 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
-    facts->end_id = config->last_rule == GSV_LAST_END && !spec->has_head ? config->end_id : -1;
+    facts->reads_end = config->last_rule == GSV_LAST_END && !spec->has_head;
+    facts->end_id = config->end_id;
     facts->empty_id = gsv_is_recurrent(config) ? config->recurrent.empty_id
                       : config->n_layers == 0  ? config->vocab_size
                                                : 0;

@@ -378,7 +378,7 @@ static gpuserve_status check_utf8(const char *what, size_t i, const char *text, 
 gpuserve_status gsv_job_check_end(const struct gsv_spec_facts *facts, uint32_t tasks,
                                   const int32_t *ids, size_t n, gpuserve_error *error)
 {
-    if (facts->end_id < 0 || !gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY))
+    if (!facts->reads_end || !gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY))
         return GPUSERVE_OK;
     for (size_t i = n; i > 0; i--)
         if (ids[i - 1] == facts->end_id)
