@@ -500,6 +500,28 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
+/* Encoder and decoder of BART share the words, which files have under any of three names. */
+Test(model_bad, shared_words_have_any_of_their_names)
+{
+    static const char *const names[] = { "encoder.embed_tokens.weight",
+                                         "decoder.embed_tokens.weight" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct bad_case c = {
+            .damage = HEADER, .file = "model.safetensors", .from = "shared.weight", .to = names[i]
+        };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX";
+
+        cr_assert(mkdtemp(folder));
+        each_file(test_data("models/bart"), folder);
+        spoil(folder, &c);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s: %s", names[i],
+                     error.message);
+        each_file(folder, NULL);
+    }
+}
+
 /* The modules of another model around BART: its decoder has no layers to mix, and reads all tokens.
  */
 Test(model_bad, modules_that_a_decoder_does_not_support)
