@@ -126,7 +126,8 @@ class Reference:
                 at += n
             return rows
         generator = torch.Generator().manual_seed(1)
-        eos = [self.config["eos_token_id"]] if self.config["model_type"].startswith("clip") else []
+        needs_eos = self.config["model_type"].startswith(("clip", "bart"))
+        eos = [self.config["eos_token_id"]] if needs_eos else []
         return [torch.randint(6, self.config["vocab_size"] - 1, (n - len(eos),), generator=generator).tolist() + eos
                 for n in range(1 + len(eos), self.limit + 1)]
 

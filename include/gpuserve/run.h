@@ -272,7 +272,8 @@ typedef struct gpuserve_job {
     const char *const   *pairs;       /**< [n_items] second texts, or NULL */
     const size_t        *pair_sizes;  /**< as text_sizes */
     const int32_t       *ids;         /**< token ids including special tokens, concatenated; a list
-                                           over the model's limit is an error, never cut */
+                                           over the model's limit is an error, never cut, as is one
+                                           to classify by BART without its end token */
     const size_t        *id_offsets;  /**< [n_items + 1] start of each list in `ids` */
     const char          *prompt_name; /**< one of the model's prompts ("query"), or NULL. Of a model
                                            with LoRA adapters it also chooses the adapter of that

@@ -1,6 +1,6 @@
 /*
- * layer_map.c - finds the weights of the encoder's layers: attention, feed-forward networks,
- * bottlenecks.
+ * layer_map.c - finds the weights of the layers: attention, feed-forward networks, bottlenecks,
+ * cross-attention.
  */
 #include "lib/model/weight_map.h"
 
@@ -306,22 +306,65 @@ static gpuserve_status add_bottlenecks(const struct gsv_collector *c, struct gsv
                : st;
 }
 
-/* Add the items of one stored layer. */
+/* ------------------------------------------------------------------------------ cross-attention */
+
+/* A decoder layer alone has it. The products read rows between two linears of the layer: they are
+ * not INT8. */
+static gpuserve_status add_cross(const struct gsv_collector *c, bool is_decoder,
+                                 struct gsv_cross_items *cross)
+{
+    const struct gsv_config *config = &c->spec->config;
+    const struct gsv_tensor_names *names = c->spec->names;
+    const int32_t q = gsv_context_columns(config), kv = config->n_kv_heads * config->head_size;
+    const struct gsv_linear_parts key_value = {
+        { names->cross_key, names->cross_value }, { kv, kv }, 2, config->qkv_bias
+    };
+    gpuserve_status st;
+
+    cross->query = cross->key_value = cross->out = -1;
+    cross->after = GSV_NO_NORM;
+    if (!is_decoder)
+        return GPUSERVE_OK;
+    cross->query = (int32_t)c->spec->n_items;
+    st = gsv_add_linear(c, GSV_ITEM_LINEAR_PLAIN, names->cross_query, config->qkv_bias, q,
+                        config->hidden_size, GPUSERVE_ACT_NONE);
+    cross->key_value = (int32_t)c->spec->n_items;
+    if (st == GPUSERVE_OK)
+        st = gsv_add_parts(c, GSV_ITEM_LINEAR_PLAIN, &key_value, config->hidden_size,
+                           GPUSERVE_ACT_NONE);
+    cross->out = (int32_t)c->spec->n_items;
+    if (st == GPUSERVE_OK)
+        st = gsv_add_linear(c, GSV_ITEM_LINEAR_PLAIN, names->cross_out, config->out_bias,
+                            config->hidden_size, q, GPUSERVE_ACT_NONE);
+    return st == GPUSERVE_OK
+               ? gsv_add_norm(c, names->norm_after_cross, config->hidden_size, &cross->after)
+               : st;
+}
+
+/* Add the items of one stored layer. The decoder's layers are numbered from 0 in the file. */
 static gpuserve_status add_layer(const struct gsv_collector *encoder, int32_t number,
                                  struct gsv_layer *layer)
 {
-    const bool has_norm = number > 0 || !encoder->spec->config.family->skips_first_norm;
+    const struct gsv_config *config = &encoder->spec->config;
+    const struct gsv_tensor_names *names = encoder->spec->names;
+    const bool has_norm = number > 0 || !config->family->skips_first_norm;
+    const bool is_decoder = gsv_is_decoder_layer(config, number);
     struct gsv_collector c = *encoder;
     char prefix[GSV_TENSOR_NAME_BYTES];
     gpuserve_status st;
 
-    gsv_name_layer(prefix, encoder->spec->names, encoder->prefix, number);
+    if (is_decoder)
+        gsv_name_numbered(prefix, encoder->prefix, names->decoder_layer,
+                          number - config->n_layers + config->n_decoder_layers);
+    else
+        gsv_name_layer(prefix, names, encoder->prefix, number);
     c.prefix = prefix;
     st = add_bottlenecks(&c, layer);
     if (st == GPUSERVE_OK)
         st = add_attention(&c, layer, has_norm);
-    return st == GPUSERVE_OK ? add_ffns(&c, layer, gsv_has_experts(&encoder->spec->config, number))
-                             : st;
+    if (st == GPUSERVE_OK)
+        st = add_cross(&c, is_decoder, &layer->cross);
+    return st == GPUSERVE_OK ? add_ffns(&c, layer, gsv_has_experts(config, number)) : st;
 }
 
 /* Layer i has the weights of stored layer i / (n_layers / n_stored_layers), as in ALBERT. */

@@ -126,6 +126,8 @@ struct gsv_spec_facts {
     bool do_lower_case; /* texts are lowercased before tokenization */
     bool skips_unknown; /* unknown tokens are left out of texts (model2vec) */
     bool no_special;    /* texts have no special tokens */
+    bool reads_end;     /* the classifier reads the vector of the last token end_id of a text */
+    int32_t end_id;     /* of reads_end */
     int32_t empty_id; /* the token of a text without tokens, whose vector is 0; 0: there is none */
     const struct gsv_prompt *prompts;
     size_t n_prompts;

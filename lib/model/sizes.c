@@ -205,6 +205,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     add_rows(&total, &layout->neighbours, options->max_tokens, gsv_neighbours_per_token(config),
              sizeof(int32_t));
     add_rows(&total, &layout->narrow, options->max_tokens, config->bottleneck.width, size);
+    add_rows(&total, &layout->encoded, options->max_tokens,
+             config->n_decoder_layers > 0 ? config->hidden_size : 0, size);
     add_recurrent(&total, spec, backend, options, layout);
     layout->total_bytes = total;
     return total < SIZE_MAX;
@@ -225,6 +227,7 @@ struct gsv_activations gsv_map_activations(const struct gsv_exec_layout *layout,
         .neighbours_ld = max_tokens,
         .mix = memory + layout->mix,
         .narrow = memory + layout->narrow,
+        .encoded = memory + layout->encoded,
     };
 }
 

@@ -136,6 +136,8 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
+    facts->reads_end = config->last_rule == GSV_LAST_END && !spec->has_head;
+    facts->end_id = config->end_id;
     facts->empty_id = gsv_is_recurrent(config) ? config->recurrent.empty_id
                       : config->n_layers == 0  ? config->vocab_size
                                                : 0;
@@ -239,6 +241,7 @@ static gpuserve_status check_expansion(const struct gsv_spec *spec, gpuserve_err
     const struct gsv_config *config = &spec->config;
     const char *part = config->convolution.kernel > 0 ? "a convolution"
                        : gsv_is_recurrent(config)     ? "recurrent layers"
+                       : config->n_decoder_layers > 0 ? "a decoder"
                        : config->window > 0 && config->window < late->length
                            ? "a window of attention shorter than a query"
                            : NULL;
@@ -410,14 +413,14 @@ static void set_count_facts(struct gsv_spec *spec)
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
-    /* Items beside the layers: embeddings 11, final norm 2, projection 1, the classifier's and the
+    /* Items beside the layers: embeddings 14, final norm 2, projection 1, the classifier's and the
      * masked-LM head's norms 4, transform 1; layer weights 1; late heads 2; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
-    const size_t around = 23 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
+    const size_t around = 26 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
                           (size_t)spec->config.convolution.kernel + 2 +
                           2 * (size_t)spec->config.recurrent.n_layers + GSV_ENTITY_ITEMS;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
-    const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS +
+    const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS + GSV_CROSS_ITEMS +
                          GSV_FFN_ITEMS * (size_t)(spec->config.n_ffns - 1) + 4 * adapters +
                          gsv_experts_items(&spec->config);
 

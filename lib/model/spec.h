@@ -4,9 +4,9 @@
  * Each weight of the network is an item. The list is built once; sizes, loading and the digest all
  * iterate over it, so they are consistent. The order of items:
  *
- *   word [position] [type] [relative ...] [norm] [projection]   layer 0 ... layer n-1   [final
- * norm] [layer weights]   Dense of tokens ...   [late heads]   Dense ...   classifier ...
- * [transform norm] [decoder ...]
+ *   word [position] [type] [relative ...] [norm] [projection] [decoder's position, norm]
+ * layer 0 ... layer n-1   [final norm] [layer weights]   Dense of tokens ...   [late heads]   Dense
+ * ...   classifier ... [transform norm] [decoder ...]
  *
  * Private to lib/model. Immutable after gsv_spec_load().
  */
@@ -100,6 +100,14 @@ struct gsv_bottleneck_items {
     struct gsv_norm_items norm;
 };
 
+/* Cross-attention of a decoder layer: indices of its items; -1: absent. */
+struct gsv_cross_items {
+    int32_t query;     /* reads the decoder's rows */
+    int32_t key_value; /* reads the encoder's output */
+    int32_t out;
+    struct gsv_norm_items after;
+};
+
 /* Indices of a layer's items; -1: absent. */
 struct gsv_layer {
     int32_t qkv, out;
@@ -108,6 +116,7 @@ struct gsv_layer {
     struct gsv_norm_items before_attention, after_attention;
     struct gsv_ffn ffn[GSV_MAX_FFNS]; /* in order */
     struct gsv_bottleneck_items bottleneck_in, bottleneck_attention, bottleneck_out;
+    struct gsv_cross_items cross;
     int32_t query_gamma, key_gamma;
     struct gsv_norm_items all_query_heads, all_key_heads; /* LayerNorm over all heads */
     struct gsv_norm_items
@@ -121,6 +130,7 @@ struct gsv_layer {
 #define GSV_MAX_LAYER_ITEMS 21
 #define GSV_FFN_ITEMS 6
 #define GSV_BOTTLENECK_ITEMS 10 /* three linears with their norms, and `value` */
+#define GSV_CROSS_ITEMS 5       /* three linears and a norm */
 
 /* A module on token vectors or pooled vectors. */
 struct gsv_row_step {
@@ -167,6 +177,8 @@ struct gsv_spec {
     int32_t convolution;              /* the first product, of the middle */
     struct gsv_norm_items convolution_norm;
     struct gsv_norm_items embedding_norm, final_norm;
+    int32_t decoder_position; /* the decoder's own tables; its words are the encoder's */
+    struct gsv_norm_items decoder_norm;
     struct gsv_layer *layers; /* [n_layers]; layers that share weights have equal indices */
     int32_t recurrent;        /* the first item of the LSTM's layers */
     int32_t mix; /* FLOATS of WeightedLayerPooling, or -1; the first is that of layer mix_first */
@@ -243,6 +255,7 @@ static inline bool gsv_pools_before_end(const struct gsv_spec *spec, uint32_t ta
     case GSV_LAST_TOKEN:
         return false;
     case GSV_LAST_BEFORE_PADS:
+    case GSV_LAST_END:
         return task == GPUSERVE_TASK_CLASSIFY && !spec->has_head;
     default:
         return spec->facts.poolings[0] == GPUSERVE_POOL_LAST && spec->facts.n_poolings == 1 &&

@@ -121,6 +121,9 @@ static gpuserve_status add_layer_weights(struct gsv_spec *spec, gpuserve_error *
 
     if (!weights->folder || !spec->config.outputs_layers)
         return GPUSERVE_OK;
+    if (spec->config.n_decoder_layers > 0)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "WeightedLayerPooling is not supported for a model with a decoder");
     if (weights->first + weights->n != spec->config.n_layers + 1)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
                         "%s: num_hidden_layers in config.json beside it is %d, the model has %d "

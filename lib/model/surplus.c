@@ -92,8 +92,9 @@ static bool is_word_alias(const struct gsv_spec *spec, const char *name)
 }
 
 /* True for a part of transformers' classes that follows the encoder or stands beside it. Which of
- * them are read depends on the class in "architectures"; none changes what the encoder computes. */
-static bool is_other_part(const char *name)
+ * them are read depends on the class in "architectures"; none changes what the encoder computes. A
+ * decoder that the model runs is no such part. */
+static bool is_other_part(const struct gsv_spec *spec, const char *name)
 {
     static const char *const parts[] = {
         /* poolers and classifiers */
@@ -111,6 +112,8 @@ static bool is_other_part(const char *name)
     };
     const size_t n = strcspn(name, ".");
 
+    if (spec->config.n_decoder_layers > 0 && strncmp(name, "decoder.", 8) == 0)
+        return false;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strlen(parts[i]) == n && memcmp(parts[i], name, n) == 0)
             return true;
@@ -135,7 +138,7 @@ static bool is_allowed(const struct gsv_spec *spec, const struct gsv_tensor *ten
     const char *name = without_prefix(spec, tensor->name);
 
     return is_buffer(tensor) || gsv_is_row_scales(tensor) || is_known(spec, tensor) ||
-           is_word_alias(spec, name) || is_other_part(name) || is_tied(spec, tensor);
+           is_word_alias(spec, name) || is_other_part(spec, name) || is_tied(spec, tensor);
 }
 
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error)

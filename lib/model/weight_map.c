@@ -262,6 +262,39 @@ static gpuserve_status add_words(const struct gsv_collector *c)
     return st;
 }
 
+/* A table without the rows before that of position 0. */
+static gpuserve_status add_position_table(const struct gsv_collector *c, const char *name,
+                                          int32_t width, int32_t *index)
+{
+    const int32_t skipped = c->spec->config.family->skipped_positions;
+    const int32_t rows = c->spec->config.max_positions;
+    const gpuserve_status st = gsv_add_table(c, GSV_ITEM_TABLE, name, rows + skipped, width, index);
+
+    if (st == GPUSERVE_OK && *index >= 0 && skipped > 0) {
+        struct gsv_weight *item = &c->spec->items[*index];
+
+        item->n = item->rows[0] = rows;
+        item->weight[0] = gsv_tensor_rows(&item->weight[0], skipped, rows);
+    }
+    return st;
+}
+
+/* The decoder's positions and norm. */
+static gpuserve_status add_decoder_embeddings(const struct gsv_collector *c)
+{
+    struct gsv_spec *spec = c->spec;
+    const int32_t hidden = spec->config.hidden_size;
+    gpuserve_status st;
+
+    spec->decoder_position = -1;
+    if (spec->config.n_decoder_layers == 0)
+        return GPUSERVE_OK;
+    st = add_position_table(c, spec->names->decoder_position, hidden, &spec->decoder_position);
+    return st == GPUSERVE_OK
+               ? gsv_add_norm(c, spec->names->decoder_norm, hidden, &spec->decoder_norm)
+               : st;
+}
+
 static gpuserve_status add_embeddings(const struct gsv_collector *c)
 {
     struct gsv_spec *spec = c->spec;
@@ -274,8 +307,8 @@ static gpuserve_status add_embeddings(const struct gsv_collector *c)
     if (st == GPUSERVE_OK)
         st = gsv_add_word_adapters(c);
     if (st == GPUSERVE_OK)
-        st = gsv_add_table(c, GSV_ITEM_TABLE, config->no_position_table ? NULL : names->position,
-                           config->max_positions, width, &spec->position);
+        st = add_position_table(c, config->no_position_table ? NULL : names->position, width,
+                                &spec->position);
     if (st == GPUSERVE_OK)
         st = gsv_add_table(c, GSV_ITEM_TABLE, names->type, config->type_vocab_size, width,
                            &spec->type);
@@ -327,6 +360,8 @@ gpuserve_status gsv_spec_collect(struct gsv_spec *spec, gpuserve_error *error)
     spec->convolution = -1;
     if (st == GPUSERVE_OK && spec->config.convolution.kernel > 0)
         st = gsv_add_convolution(&c);
+    if (st == GPUSERVE_OK)
+        st = add_decoder_embeddings(&c);
     if (st == GPUSERVE_OK)
         st = gsv_add_layers(&c);
     if (st == GPUSERVE_OK)

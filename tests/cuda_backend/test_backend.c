@@ -179,6 +179,8 @@ Test(cuda_backend, families_equal_transformers)
         "deberta-v2-conv",
         "mobilebert",
         "mobilebert-options",
+        "bart",
+        "bart-scaled",
     };
     char path[1024], reference[256];
 
@@ -263,6 +265,7 @@ Test(cuda_backend, heads_equal_transformers)
         { "mpnet-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
         { "qwen3-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
         { "gemma3-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
+        { "bart-single", "logits_f64", GPUSERVE_TASK_CLASSIFY },
         { "deberta-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
         { "modernbert-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
         { "megatron-bert-tokens", "logits_f64", GPUSERVE_TASK_TOKEN_LABELS },
@@ -281,12 +284,14 @@ Test(cuda_backend, heads_equal_transformers)
         check_head(heads[i].name, heads[i].tensor, heads[i].task);
 }
 
-/* Products of different widths in one layer: some in int8, others in float16. */
-Test(cuda_backend, bottlenecks_in_int8)
+/* Products of different widths in one layer, and cross-attention: some in int8, others in float16.
+ */
+Test(cuda_backend, layers_of_two_dtypes)
 {
     static const struct bounds int8 = { GPUSERVE_DTYPE_INT8, 0.98, 1.0 };
     static const char *const names[] = { "mobilebert", "mobilebert-options",
-                                         "mobilebert-narrow-attention", "mobilebert-same-size" };
+                                         "mobilebert-narrow-attention", "mobilebert-same-size",
+                                         "bart" };
     char path[1024], reference[256];
 
     for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {

@@ -262,6 +262,37 @@ static const struct bad_case cases[] = {
       "cls.predictions.dense.weight' is missing" },
     { "other columns of other words", "mobilebert-masked", SHAPE, "model.safetensors",
       "cls.predictions.dense.weight", "48,8", GPUSERVE_E_FORMAT, "expected shape [8, 48]" },
+    { "a decoder without a layer", "bart", TEXT, "config.json", "\"decoder_layers\": 2",
+      "\"decoder_layers\": 3", GPUSERVE_E_FORMAT,
+      "tensor 'decoder.layers.2.self_attn.q_proj.weight' is missing" },
+    { "a decoder layer too many", "bart", TEXT, "config.json", "\"decoder_layers\": 2",
+      "\"decoder_layers\": 1", GPUSERVE_E_UNSUPPORTED, "tensor 'decoder.layers.1." },
+    { "an encoder layer too few", "bart", TEXT, "config.json", "\"encoder_layers\": 2",
+      "\"encoder_layers\": 3", GPUSERVE_E_FORMAT,
+      "tensor 'encoder.layers.2.self_attn.q_proj.weight' is missing" },
+    { "an encoder layer too many", "bart", TEXT, "config.json", "\"encoder_layers\": 2",
+      "\"encoder_layers\": 1", GPUSERVE_E_UNSUPPORTED, "tensor 'encoder.layers.1." },
+    { "no cross-attention", "bart", HEADER, "model.safetensors",
+      "decoder.layers.0.encoder_attn.k_proj.weight", "decoder.layers.0.encoder_attn.k_proj.height",
+      GPUSERVE_E_FORMAT, "decoder.layers.0.encoder_attn.k_proj.weight' is missing" },
+    { "cross-attention of other columns", "bart", SHAPE, "model.safetensors",
+      "decoder.layers.1.encoder_attn.out_proj.weight", "32,16", GPUSERVE_E_FORMAT,
+      "expected shape [32, 32]" },
+    { "no norm after cross-attention", "bart", HEADER, "model.safetensors",
+      "decoder.layers.0.encoder_attn_layer_norm.bias",
+      "decoder.layers.0.encoder_attn_layer_norm.bios", GPUSERVE_E_FORMAT,
+      "decoder.layers.0.encoder_attn_layer_norm.bias' is missing" },
+    { "a decoder without positions", "bart", HEADER, "model.safetensors",
+      "decoder.embed_positions.weight", "decoder.embed_positions.height", GPUSERVE_E_FORMAT,
+      "decoder.embed_positions.weight' is missing" },
+    { "positions without those of pads", "bart", SHAPE, "model.safetensors",
+      "decoder.embed_positions.weight", "33,32", GPUSERVE_E_FORMAT, "expected shape [35, 32]" },
+    { "a decoder without its norm", "bart", HEADER, "model.safetensors",
+      "decoder.layernorm_embedding.weight", "decoder.layernorm_embedding.height", GPUSERVE_E_FORMAT,
+      "decoder.layernorm_embedding.weight' is missing" },
+    { "a classifier without its first layer", "bart-single", HEADER, "model.safetensors",
+      "classification_head.dense.weight", "classification_head.dense.height", GPUSERVE_E_FORMAT,
+      "classification_head.dense.weight' is missing" },
     { "cross attention", "bert", TEXT, "config.json", "\"hidden_act\"",
       "\"add_cross_attention\": true, \"hidden_act\"", GPUSERVE_E_UNSUPPORTED, "a decoder" },
     { "too many buckets", "mpnet", TEXT, "config.json", "\"relative_attention_num_buckets\": 32",
@@ -469,6 +500,64 @@ Test(model_bad, every_damage_is_refused_with_its_reason)
     }
 }
 
+/* Encoder and decoder of BART share the words, which files have under any of three names. */
+Test(model_bad, shared_words_have_any_of_their_names)
+{
+    static const char *const names[] = { "encoder.embed_tokens.weight",
+                                         "decoder.embed_tokens.weight" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct bad_case c = {
+            .damage = HEADER, .file = "model.safetensors", .from = "shared.weight", .to = names[i]
+        };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX";
+
+        cr_assert(mkdtemp(folder));
+        each_file(test_data("models/bart"), folder);
+        spoil(folder, &c);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_OK, "%s: %s", names[i],
+                     error.message);
+        each_file(folder, NULL);
+    }
+}
+
+/* The modules of another model around BART: its decoder has no layers to mix, and reads all tokens.
+ */
+Test(model_bad, modules_that_a_decoder_does_not_support)
+{
+    static const struct {
+        const char *modules;
+        struct bad_case edit; /* of BART's config.json */
+        const char *message;
+    } models[] = {
+        { "st-weighted-layers",
+          { .damage = TEXT,
+            .file = "config.json",
+            .from = "\"d_model\"",
+            .to = "\"output_hidden_states\": true, \"d_model\"" },
+          "WeightedLayerPooling is not supported for a model with a decoder" },
+        { "st-multi-vector",
+          { .damage = TEXT, .file = "config.json", .from = "{", .to = "{" },
+          "query_expansion with attend false is not supported for a model with a decoder" },
+    };
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[] = "/tmp/gsv-bad-XXXXXX", path[256];
+
+        cr_assert(mkdtemp(folder));
+        snprintf(path, sizeof(path), "models/%s", models[i].modules);
+        each_file(test_data(path), folder);
+        each_file(test_data("models/bart"), folder);
+        spoil(folder, &models[i].edit);
+        cr_expect_eq(try_load(folder, NULL, &error), GPUSERVE_E_UNSUPPORTED, "%s",
+                     models[i].modules);
+        cr_expect(strstr(error.message, models[i].message), "%s", error.message);
+        each_file(folder, NULL);
+    }
+}
+
 /* Parts of published checkpoints that change nothing in the encoder's vectors. */
 Test(model_bad, parts_after_an_encoder_may_be_unread)
 {
@@ -490,6 +579,11 @@ Test(model_bad, parts_after_an_encoder_may_be_unread)
         { "modernbert", "head.dense.weight" },
         { "t5-encoder", "decoder.final_layer_norm.weight" },
         { "t5-encoder", "encoder.embed_tokens.weight" },
+        { "bart", "encoder.embed_tokens.weight" },
+        { "bart", "decoder.embed_tokens.weight" },
+        { "bart", "decoder.version" },
+        { "bart", "lm_head.weight" },
+        { "bart", "final_logits_bias" },
         { "clip-text", "vision_model.embeddings.class_embedding" },
         { "clip-text", "logit_scale" },
         { "qwen3", "lm_head.weight" },

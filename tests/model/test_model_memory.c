@@ -203,6 +203,7 @@ static const struct scenario scenarios[] = {
     { "models/nomic-moe-hub", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/deberta-v2-conv", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/mobilebert", NULL, GPUSERVE_DTYPE_INT8, true },
+    { "models/bart-multi", NULL, GPUSERVE_DTYPE_INT8, true },
     { "gguf/bert-q8_0.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "gguf/bert-split-00001-of-00003.gguf", NULL, GPUSERVE_DTYPE_FLOAT32, false },
     { "models/st-router-dense", NULL, GPUSERVE_DTYPE_FLOAT32, false },

@@ -3,6 +3,7 @@
  *
  * The tiny random models in tests/data/models are written by tools/make_test_models.py.
  */
+#define _GNU_SOURCE
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LARGEST 2e-5 /* float32 against float64; values are around 1 */
 
@@ -261,4 +263,53 @@ Test(model_tiny, the_digest_names_the_weights)
     cr_expect_neq(digests[0][0], digests[2][0]);
     cr_expect_neq(digests[0][0], digests[3][0]);
     cr_expect_neq(digests[2][0], digests[3][0]);
+}
+
+/* The digest of a model of tests/data/models with one text of config.json replaced. */
+static void digest_of(const char *name, const char *from, const char *to, uint64_t digest[2])
+{
+    char folder[] = "/tmp/gsv-digest-XXXXXX", good[128], path[64], *text, *at, *changed;
+    struct loaded model;
+    size_t size;
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(good, sizeof(good), "models/%s", name);
+    each_file(test_data(good), folder);
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    text = read_file(path, &size);
+    at = memmem(text, size, from, strlen(from));
+    changed = calloc(1, size + strlen(to) + 1);
+    cr_assert(at && changed, "%s: '%s'", name, from);
+    snprintf(changed, size + strlen(to) + 1, "%.*s%s%.*s", (int)(at - text), text, to,
+             (int)(size - (size_t)(at - text) - strlen(from)), at + strlen(from));
+    write_file(path, changed, strlen(changed));
+    load_model(&model, folder, &(struct load_options){ 0 });
+    gsv_net_digest(model.net, digest);
+    unload_model(&model);
+    each_file(folder, NULL);
+    free(changed);
+    free(text);
+}
+
+/* With the same weights. */
+Test(model_tiny, the_digest_names_the_options)
+{
+    static const struct {
+        const char *model, *from, *to;
+    } cases[] = {
+        { "bart-single", "\"scale_embedding\": false", "\"scale_embedding\": true" },
+        { "bart-single", "\"decoder_start_token_id\": 4", "\"decoder_start_token_id\": 5" },
+        { "bart-single", "\"eos_token_id\": 4,\n  \"forced", "\"eos_token_id\": 5,\n  \"forced" },
+        { "big-bird", "\"rescale_embeddings\": false", "\"rescale_embeddings\": true" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint64_t plain[2], again[2], changed[2];
+
+        digest_of(cases[i].model, cases[i].from, cases[i].from, plain);
+        digest_of(cases[i].model, cases[i].from, cases[i].from, again);
+        digest_of(cases[i].model, cases[i].from, cases[i].to, changed);
+        cr_expect_arr_eq(plain, again, sizeof(plain));
+        cr_expect_neq(plain[0], changed[0], "%s: %s", cases[i].model, cases[i].to);
+    }
 }

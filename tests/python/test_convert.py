@@ -74,7 +74,8 @@ class Directories(Case):
         if not TOKENIZERS.intersection(os.listdir(self.path(to))):    # most test models have none
             with open(os.path.join(self.path(to), "config.json"), encoding="utf-8") as file:
                 size = json.load(file).get("vocab_size", 32)
-            words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abc123", *(f"w{i}" for i in range(size))]
+            # Id 4 is the end token of models that have one; BART's classifier reads its vector.
+            words = ["[PAD]", "[UNK]", "[CLS]", "[MASK]", "[SEP]", *"abc123", *(f"w{i}" for i in range(size))]
             with open(os.path.join(self.path(to), "vocab.txt"), "w", encoding="utf-8") as file:
                 file.write("\n".join(words[:size]) + "\n")
         return self.path(to)

@@ -23,11 +23,11 @@ with open(os.path.join(NLI, "expected.json"), encoding="utf-8") as file:
 
 
 class ZeroShot(unittest.TestCase):
-    def folder(self, names):
+    def folder(self, names, model="deberta-v3"):
         """The model with other names of its labels."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        copy = shutil.copytree(os.path.join(NLI, "deberta-v3"), os.path.join(folder, "model"))
+        copy = shutil.copytree(os.path.join(NLI, model), os.path.join(folder, "model"))
         path = os.path.join(copy, "config.json")
         with open(path, encoding="utf-8") as f:
             config = json.load(f)
@@ -37,8 +37,13 @@ class ZeroShot(unittest.TestCase):
             json.dump(config, f)
         return copy
 
-    def rows(self, order):
-        return [row for row in EXPECTED["rows"] if row["order"] == order]
+    def rows(self, order, model="deberta-v3"):
+        return [row for row in EXPECTED["rows"] if row["model"] == model and row["order"] == order]
+
+    def orders(self):
+        """(model, order, names of the labels) of all rows."""
+        return [(model, order, EXPECTED["orders"][order])
+                for model, order in dict.fromkeys((row["model"], row["order"]) for row in EXPECTED["rows"])]
 
     def same(self, got, row):
         """`got`: scores by label."""
@@ -47,10 +52,11 @@ class ZeroShot(unittest.TestCase):
             self.assertAlmostEqual(got[label], score, delta=2e-6, msg=str(row))
 
     def test_as_transformers(self):
-        for order, names in EXPECTED["orders"].items():
-            with self.subTest(order), Model(self.folder(names)) as model:
+        self.assertEqual({model for model, *_ in self.orders()}, {"deberta-v3", "bart"})
+        for name, order, names in self.orders():
+            with self.subTest(model=name, order=order), Model(self.folder(names, name)) as model:
                 self.assertEqual(model.info()["entailment_label"], [name.lower() for name in names].index("entailment"))
-                for row in self.rows(order):
+                for row in self.rows(order, name):
                     options = dict(candidate_labels=row["labels"], hypothesis_template=row["template"], multi_label=row["multi_label"])
                     found = model.classify(row["text"], top_k=None, **options)
                     self.same({one["label"]: one["score"] for one in found}, row)
@@ -68,10 +74,10 @@ class ZeroShot(unittest.TestCase):
             self.assertEqual(model.classify([], candidate_labels=["a", "b"]), [])
 
     def test_program(self):
-        for order, names in EXPECTED["orders"].items():
-            folder = self.folder(names)
+        for name, order, names in self.orders():
+            folder = self.folder(names, name)
             for multi_label in (False, True):
-                rows = [row for row in self.rows(order) if row["multi_label"] == multi_label and len(row["labels"]) == 4]
+                rows = [row for row in self.rows(order, name) if row["multi_label"] == multi_label and len(row["labels"]) == 4]
                 for template in {row["template"] for row in rows}:
                     some = [row for row in rows if row["template"] == template]
                     texts = "".join(json.dumps({"text": row["text"]}) + "\n" for row in some)
@@ -89,6 +95,21 @@ class ZeroShot(unittest.TestCase):
         self.assertEqual(got.returncode, 0, got.err)
         self.assertIn("1 of 2 texts were longer than 64 tokens with a hypothesis and were cut", got.err)
         self.assertEqual([len(json.loads(line)["scores"]) for line in got.out.splitlines()], [2, 2])
+
+    def test_texts_without_the_end_token(self):
+        """BART's classifier reads the vector of the end token, which this tokenizer does not add."""
+        folder = self.folder(["contradiction", "neutral", "entailment"], "bart")
+        vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "word": 4}
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
+            json.dump({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"},
+                       "post_processor": None, "decoder": None,
+                       "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}}, f)
+        with Model(folder, warmup="auto", pooling="mean") as model:
+            self.assertEqual(model.predict_proba(["word </s> word", "</s>"]).shape, (2, 3))
+            self.assertEqual(model.encode(["word word"]).shape, (1, 16))
+            for texts in (["word"], ["</s>", "word word"]):
+                with self.assertRaisesRegex(InvalidError, f"item {len(texts) - 1}: the text has no token 2 .eos_token_id., whose vector"):
+                    model.predict_proba(texts)
 
     def test_models_without_the_label(self):
         for name in ("bert-pairs-multi", "bert-cross-encoder", "bert-tokens", "st-xlm-roberta"):

@@ -1,6 +1,7 @@
 """Encoders that read a text in both directions, as transformers saves them."""
+import torch
 import transformers as tf
-from reference import LENGTHS, TINY, VOCABULARY, heads_of
+from reference import BOS, EOS, LENGTHS, TINY, VOCABULARY, heads_of
 
 SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24,
              max_position_embeddings=33)
@@ -222,5 +223,23 @@ def clip(maker):
                 lengths=lengths, pads=False)
 
 
+def bart(maker):
+    """The classifier reads the last end token, which need not be the last token, nor the only end token."""
+    config = lambda **more: tf.BartConfig(**{
+        "vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 33, "pad_token_id": 0,
+        "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": EOS, "forced_eos_token_id": EOS, **more})
+    ends = torch.tensor([[BOS, 11, EOS, EOS, 12, 13, EOS, 14, 15]])
+    nli = dict(id2label={0: "contradiction", 1: "neutral", 2: "entailment"}, problem_type="single_label_classification")
+    maker.write("bart", tf.BartModel, config(), pooling="mean", seed=915)
+    maker.write("bart-scaled", tf.BartModel, config(encoder_layers=1, scale_embedding=True, activation_function="relu",
+                decoder_start_token_id=BOS), pooling="mean", seed=916)
+    maker.write("bart-single", tf.BartForSequenceClassification, config(encoder_layers=2, decoder_layers=1, **nli), end=EOS, extra=[ends], scale=1.2,
+                seed=917)
+    maker.write("bart-multi", tf.BartForSequenceClassification, config(
+        d_model=16, encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16,
+        decoder_ffn_dim=16, num_labels=4, problem_type="multi_label_classification"), end=EOS, extra=[ends], seed=918)
+
+
 FAMILIES = [roberta, mpnet, albert, electra, ernie, megatron_bert, roberta_prelayernorm, xlm_roberta_xl, modernbert, eurobert, rembert, mobilebert,
-            longformer, big_bird, deberta, deberta_v2, t5, clip]
+            longformer, big_bird, deberta, deberta_v2, t5, clip, bart]

@@ -198,12 +198,13 @@ class Maker:
 
     def write(self, name, make, config, pooling=None, lengths=LENGTHS, edit=None, pads=True, normalize=False,
               hidden=None, scale=1.0, extra=(), more=None, original=True,
-              seed=None, pairs=False):
+              seed=None, pairs=False, end=None):
         """One directory: the model as save_pretrained() writes it, `edit`ed (hub layout), and its reference.
 
         With `pooling` the model embeds; a class ...ForSequenceClassification, ...ForTokenClassification or
         ...ForMaskedLM gets what its head computes. `original`: with the names of tensors that transformers writes by
-        itself, which are those of the repositories, not those of its own modules.
+        itself, which are those of the repositories, not those of its own modules. `end`: the last token of each text
+        of `lengths`, which the head needs.
         """
         if not self.wants(name, counted=seed is None):
             return None
@@ -220,6 +221,8 @@ class Maker:
         by_token = [t for t, wanted in (("hidden", whole if hidden is None else hidden),
                                         ("logits", "ForTokenClass" in head)) if wanted]
         sentences = texts(seed, lengths, config.vocab_size)
+        for ids in sentences if end is not None else ():
+            ids[0, -1] = end
         if pads and config.pad_token_id is not None:
             sentences.append(with_pads(config.pad_token_id))
         refer(folder, exact, sentences + list(extra), by_token, pooling,

@@ -9,6 +9,8 @@
  *   with a norm around each function (Gemma):  hidden = hidden + norm(f(norm(hidden)))
  *   bottleneck layer: narrow = norm(in(hidden)); attention and feed-forward networks on `narrow`;
  *                     hidden = norm(hidden + out(narrow))
+ *   decoder (BART):   further layers with causal attention, on embeddings of their own, that read
+ *                     the encoder's output (decoder.c)
  *
  * Each operation names the linear that reads its output (`reader`), so that an INT8 backend can
  * quantize the output in the same pass. Operations are queued on the stream of one thread.
@@ -188,7 +190,7 @@ static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
         .n_kv_heads = config->n_kv_heads,
         .head_size = config->head_size,
         .scale = config->attention_scale,
-        .causal = config->is_causal,
+        .causal = config->is_causal || gsv_is_decoder_layer(config, number),
         .window = is_local ? config->window : 0,
         .softcap = config->softcap,
         .position_key = gsv_net_address(pass->net, layer->position_key),
@@ -251,22 +253,23 @@ static gpuserve_status end_block(const struct gsv_pass *pass, void *in,
     return gsv_pass_hidden_norm(pass, at->context, in, at->hidden, at->hidden, next, reader);
 }
 
-/* The end of attention. A second norm is of the first one's output and the residual. */
+/* The end of attention, with a decoder's cross-attention. A second norm is of the first one's
+ * output and the residual. */
 static gpuserve_status end_attention(const struct gsv_pass *pass, int32_t layer, void *in)
 {
     const struct gsv_layer *items = &pass->net->spec->layers[layer];
     const struct gpuserve_linear *reader = gsv_stage_linear(pass->net, layer, GSV_STAGE_EXPAND);
-    const bool again = items->again_attention.gamma >= 0;
+    const bool again = items->again_attention.gamma >= 0, crosses = items->cross.query >= 0;
     gpuserve_status st = GPUSERVE_OK;
 
     gsv_begin_phase(pass->net, GSV_PHASE_NORM, layer);
     if (again)
         st = gsv_pass_hidden_norm(pass, in, in, pass->at->hidden, NULL, &items->after_attention,
                                   NULL);
-    return st == GPUSERVE_OK
-               ? end_block(pass, in, again ? &items->again_attention : &items->after_attention,
-                           &items->ffn[0].before, reader)
-               : st;
+    if (st == GPUSERVE_OK)
+        st = end_block(pass, in, again ? &items->again_attention : &items->after_attention,
+                       &items->ffn[0].before, crosses ? NULL : reader);
+    return st == GPUSERVE_OK && crosses ? gsv_cross_attend(pass, layer, reader) : st;
 }
 
 /* Write the adapter's product to the linear's output, as its residual. */
@@ -312,6 +315,9 @@ static gpuserve_status end_ffn(const struct gsv_pass *pass, int32_t layer, int32
     const struct gsv_norm_items *next = NULL;
     gpuserve_status st;
 
+    if (is_last && !gsv_is_decoder_layer(&spec->config, layer) &&
+        gsv_is_decoder_layer(&spec->config, layer + 1) && layer + 1 < spec->config.n_layers)
+        return gsv_enter_decoder(pass, layer, out);
     if (!is_last)
         next = &items->ffn[number + 1].before;
     else if (layer + 1 < spec->config.n_layers)

@@ -20,6 +20,7 @@ struct gsv_activations {
     const int32_t *neighbours; /* see gsv_write_neighbours() */
     int32_t neighbours_ld;
     void *narrow;    /* rows inside a bottleneck layer */
+    void *encoded;   /* the encoder's output, which a decoder reads */
     int32_t adapter; /* of the batch; 0: none */
     void *mix;       /* WeightedLayerPooling */
 };
@@ -30,7 +31,8 @@ struct gsv_activations {
  */
 enum gsv_stage {
     GSV_STAGE_ATTEND,   /* input -> QKV in wide -> context */
-    GSV_STAGE_PROJECT,  /* context -> wide; x = x + wide, with the layer's norms */
+    GSV_STAGE_PROJECT,  /* context -> wide; x = x + wide, with the layer's norms; in a decoder layer
+                           cross-attention too */
     GSV_STAGE_EXPAND,   /* input -> activation or gated linear unit in wide */
     GSV_STAGE_CONTRACT, /* wide -> context; x = x + context, with the layer's norms */
 };
@@ -127,14 +129,17 @@ gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_strea
  *   convolution    [kernel - 1, max_tokens]: rows of `hidden`, whose row max_tokens is zeros
  *   trigram input  [max_tokens, 3]: word ids of the next token, the token, the previous token; the
  *                  last row of the word table is zeros
+ *   decoder        [max_tokens]: the id of the previous token, gsv_config.start_id for the first
+ * one
  *
- * Tokens outside of the text count as zeros. Written before a batch begins.
+ * Other tokens outside of the text count as zeros. Written before a batch begins.
  */
 
 /* Indices of each token; 0: the model needs none. */
 static inline int32_t gsv_neighbours_per_token(const struct gsv_config *config)
 {
     return config->is_trigram               ? 3
+           : config->n_decoder_layers > 0   ? 1
            : config->convolution.kernel > 0 ? config->convolution.kernel - 1
                                             : 0;
 }

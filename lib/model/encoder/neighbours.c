@@ -53,6 +53,18 @@ static void list_trigrams(const struct gsv_spec *spec, int32_t max_tokens,
     }
 }
 
+/* The decoder's input: each text shifted by one token. Rows behind the texts have a valid id too.
+ */
+static void list_shifted(const struct gsv_spec *spec, int32_t max_tokens,
+                         const struct gpuserve_host_batch *batch, int32_t *ids)
+{
+    for (int32_t i = 0; i < max_tokens; i++)
+        ids[i] = spec->config.start_id;
+    for (int32_t s = 0; s < batch->n_sequences; s++)
+        for (int32_t t = batch->cu_seqlens[s] + 1; t < batch->cu_seqlens[s + 1]; t++)
+            ids[t] = batch->ids[t - 1];
+}
+
 gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_tokens,
                                      const struct gpuserve_host_batch *batch, int32_t *host,
                                      void *to, gpuserve_error *error)
@@ -61,6 +73,8 @@ gpuserve_status gsv_write_neighbours(const struct gsv_net *net, int32_t max_toke
 
     if (net->spec->config.is_trigram)
         list_trigrams(net->spec, max_tokens, batch, host);
+    else if (net->spec->config.n_decoder_layers > 0)
+        list_shifted(net->spec, max_tokens, batch, host);
     else
         list_taps(net->spec, max_tokens, batch, host);
     return net->backend->memory_write(net->device, to, host, n * sizeof(*host), error);

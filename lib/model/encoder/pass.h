@@ -1,7 +1,8 @@
 /*
  * pass.h - one pass of a batch through the encoder, and the operations that its parts share.
  *
- * encoder.c runs the layers, embed.c the embeddings, pass.c the projections around a layer.
+ * encoder.c runs the layers, embed.c the embeddings, pass.c the projections around a layer,
+ * decoder.c what a decoder has beyond an encoder.
  */
 #ifndef GSV_MODEL_PASS_H
 #define GSV_MODEL_PASS_H
@@ -67,5 +68,13 @@ gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t layer)
 
 /* Leave the bottleneck of a layer, and enter that of the next one. */
 gpuserve_status gsv_leave_bottleneck(const struct gsv_pass *pass, int32_t layer);
+
+/* decoder.c: end the encoder after its last layer, whose feed-forward network wrote `in`, and embed
+ * the decoder's input. */
+gpuserve_status gsv_enter_decoder(const struct gsv_pass *pass, int32_t last, const void *in);
+
+/* Cross-attention of a decoder layer, after its self-attention; `reader` reads the sum's norm. */
+gpuserve_status gsv_cross_attend(const struct gsv_pass *pass, int32_t layer,
+                                 const struct gpuserve_linear *reader);
 
 #endif

@@ -147,6 +147,11 @@ static int32_t end_of_part(const struct gsv_config *config, const struct gpuserv
 {
     int32_t at = begin;
 
+    if (config->last_rule == GSV_LAST_END) { /* a request without an end token is refused before */
+        for (at = end; at > begin && host->ids[at - 1] != config->end_id;)
+            at--;
+        return at > begin ? at : end;
+    }
     if (config->last_rule == GSV_LAST_BEFORE_PADS) {
         while (end - begin > 1 && host->ids[end - 1] == config->pad_id)
             end--;

@@ -51,7 +51,8 @@ enum gsv_last_rule {
     GSV_LAST_TOKEN,
     GSV_LAST_BEFORE_PADS, /* the last one that is not pad_id, of classifiers */
     GSV_LAST_FIRST_END,   /* the first one that is end_id, of embeddings (CLIP) */
-    GSV_LAST_LARGEST      /* the first one with the largest id, of embeddings (older CLIP) */
+    GSV_LAST_LARGEST,     /* the first one with the largest id, of embeddings (older CLIP) */
+    GSV_LAST_END          /* the last one that is end_id, of classifiers (BART) */
 };
 
 /* A convolution over the tokens of a text, beside the first layer. */
@@ -118,11 +119,13 @@ struct gsv_config {
     bool is_late;        /* HF_ColBERT: token vectors for late interaction */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t n_kv_heads, head_size, embedding_size;
-    int32_t n_stored_layers; /* fewer than n_layers if layers share weights (ALBERT) */
+    int32_t n_stored_layers;  /* fewer than n_layers if layers share weights (ALBERT) */
+    int32_t n_decoder_layers; /* the last ones of n_layers; 0: the model is an encoder */
+    int32_t start_id;         /* the token before a text in the decoder's input */
     int32_t max_positions, first_position, type_vocab_size;
     int32_t token_limit; /* of a text, below that of the positions; 0: none */
     int32_t pad_id;      /* -1: config.json has none */
-    int32_t end_id;      /* of GSV_LAST_FIRST_END */
+    int32_t end_id;      /* of GSV_LAST_FIRST_END and GSV_LAST_END */
     enum gsv_last_rule last_rule;
     int32_t activation; /* gpuserve_activation of the feed-forward layers */
     int32_t norm;       /* gpuserve_norm of the encoder */
@@ -161,6 +164,13 @@ struct gsv_config {
 static inline bool gsv_is_local(const struct gsv_config *config, int32_t layer)
 {
     return (config->local[layer / 64] >> layer % 64 & 1) != 0;
+}
+
+/* True for a layer of the decoder: causal attention, then cross-attention to the encoder's output.
+ */
+static inline bool gsv_is_decoder_layer(const struct gsv_config *config, int32_t layer)
+{
+    return layer >= config->n_layers - config->n_decoder_layers;
 }
 
 /* Columns of the rows inside a layer. */

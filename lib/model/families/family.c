@@ -16,6 +16,7 @@ static const struct gsv_family *family_at(size_t i)
         { gsv_deberta_families, gsv_deberta_families_count },
         { gsv_rotary_families, gsv_rotary_families_count },
         { gsv_decoder_families, gsv_decoder_families_count },
+        { gsv_pair_families, gsv_pair_families_count },
     };
 
     for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
@@ -64,5 +65,5 @@ const char *gsv_family_names(void)
            "deberta, deberta-v2, modernbert, eurobert, nomic_bert, gte, new, jina_embeddings_v3, "
            "jina_bert_v2, t5, mt5, "
            "umt5, clip_text_model, qwen2, qwen3, mistral, llama, llama_bidirec, gemma2, "
-           "gemma3_text";
+           "gemma3_text, bart";
 }

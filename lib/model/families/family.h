@@ -3,8 +3,8 @@
  *
  * All families are the same encoder with options. A new one of known parts needs a table row here
  * and no code. The rows are in bert_families.c (learned positions), deberta_families.c,
- * rotary_families.c (rotary positions, ALiBi) and decoder_families.c (pre-norm stacks of language
- * models).
+ * rotary_families.c (rotary positions, ALiBi), decoder_families.c (pre-norm stacks of language
+ * models) and pair_families.c (encoder and decoder).
  */
 #ifndef GSV_MODEL_FAMILY_H
 #define GSV_MODEL_FAMILY_H
@@ -60,6 +60,10 @@ struct gsv_tensor_names {
     const char *router, *experts_in, *experts_out, *experts_bias; /* of a mixture of experts; the
                                                                      last three are whole names */
     const char *final_norm;
+    /* Of a decoder behind the encoder; its layers have the other names of `layer` too. */
+    const char *decoder_layer; /* "decoder.layers.%d." */
+    const char *decoder_position, *decoder_norm;
+    const char *cross_query, *cross_key, *cross_value, *cross_out, *norm_after_cross;
     /* Products of bottleneck layers, and their norms. */
     const char *bottleneck_in, *norm_bottleneck_in;
     const char *bottleneck_attention, *norm_bottleneck_attention;
@@ -138,6 +142,7 @@ struct gsv_family {
     bool skips_first_norm;      /* layer 0 has no norm before attention (ModernBERT) */
     bool scales_global_only;    /* "rope_scaling" applies to the global layers (Gemma 3) */
     bool is_encoder_of_pair;    /* config.json describes an encoder and a decoder (T5) */
+    int32_t skipped_positions;  /* rows of the file's position tables before that of position 0 */
     const char *position_type;  /* the supported "position_embedding_type"; NULL: not read */
     float attention_scale;      /* 0: 1 / sqrt(head_size) */
     const char *default_activation; /* NULL: gelu */
@@ -178,5 +183,7 @@ extern const struct gsv_family gsv_rotary_families[];
 extern const size_t gsv_rotary_families_count;
 extern const struct gsv_family gsv_decoder_families[];
 extern const size_t gsv_decoder_families_count;
+extern const struct gsv_family gsv_pair_families[];
+extern const size_t gsv_pair_families_count;
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef GSV_INT8_H
 #define GSV_INT8_H
 
-#include <gpuserve/sys/backend.h>
+#include "lib/model/spec.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +23,16 @@ struct gsv_worst_probes {
     int32_t *memory; /* [3 * n_tokens + GSV_MAX_WORST_PROBES + 1], n_tokens of all probes */
     int32_t texts[GSV_MAX_WORST_PROBES]; /* indices into the probes */
 };
+
+/* The token whose vector is compared in models that only classify: the last one if the classifier
+ * reads it, since with causal attention the first one attends to itself alone. */
+static inline size_t gsv_probe_token(const struct gsv_spec *spec,
+                                     const struct gpuserve_host_batch *probes, size_t text)
+{
+    return (size_t)(spec->config.classifier_pooling == GPUSERVE_POOL_LAST
+                        ? probes->cu_seqlens[text + 1] - 1
+                        : probes->cu_seqlens[text]);
+}
 
 /* Cosine similarity; 1 for two zero vectors, -1 for NaN. */
 float gsv_vector_cosine(const float *a, const float *b, size_t n);

@@ -8,9 +8,8 @@
  * many. If that fails, other orders are tried. Kept products have bfloat16 weights, half the memory
  * of float32; if that does not suffice, float32.
  *
- * Many probes are needed, since the errors of a few texts say little about others: with peaked
- * attention one text in a hundred loses ten times as much as most. The probes with the highest loss
- * are measured first; the others only if these pass.
+ * A few texts say little about others: with peaked attention one in a hundred loses ten times as
+ * much as most. The worst probes are measured first; the others only if these pass.
  *
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
@@ -235,9 +234,9 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
 
 /* -------------------------------------------------------------------------------------- vectors */
 
-/* Run the net; the hidden state of each text's first token, for models that only classify. */
-static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
-                                    gpuserve_error *error)
+/* Run the net; the hidden state of each text's probe token. */
+static gpuserve_status run_tokens(struct mixer *m, struct gsv_exec *work, float *vectors,
+                                  gpuserve_error *error)
 {
     const size_t columns = (size_t)m->columns;
     const struct gsv_run run = {
@@ -251,7 +250,8 @@ static gpuserve_status first_tokens(struct mixer *m, struct gsv_exec *work, floa
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
     st = gsv_net_run(work, m->host, &run, error);
     for (size_t t = 0; t < n_texts(m) && st == GPUSERVE_OK; t++)
-        memcpy(vectors + t * columns, run.output + (size_t)m->host->cu_seqlens[t] * columns,
+        memcpy(vectors + t * columns,
+               run.output + gsv_probe_token(m->net->spec, m->host, t) * columns,
                columns * sizeof(float));
     free(run.output);
     return st;
@@ -269,9 +269,9 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const ch
         return hidden ? gsv_exec_embed(work, m->host, hidden, &run, error)
                       : gsv_net_run(work, m->host, &run, error);
     if (!hidden)
-        return first_tokens(m, work, vectors, error);
+        return run_tokens(m, work, vectors, error);
     for (size_t t = 0; t < n_texts(m); t++) {
-        const char *from = hidden + (size_t)m->host->cu_seqlens[t] * m->row_bytes;
+        const char *from = hidden + gsv_probe_token(m->net->spec, m->host, t) * m->row_bytes;
         float *to = vectors + t * (size_t)m->columns;
 
         if (m->row_bytes == (size_t)m->columns * sizeof(float))

@@ -148,6 +148,12 @@ static void digest_options(XXH3_state_t *state, const struct gsv_config *config)
     }
     if (config->recurrent.n_layers > 0)
         digest_recurrent(state, config);
+    if (config->n_decoder_layers > 0) {
+        digest_number(state, config->start_id);
+        digest_number(state, config->end_id);
+    }
+    if ((config->word_scale != 0.0f) != config->family->scale_words)
+        digest_float(state, config->word_scale);
     if (config->experts.n > 0) {
         digest_number(state, config->experts.n);
         digest_number(state, config->experts.top_k);

@@ -98,6 +98,7 @@ struct gsv_exec_layout {
     uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */
     uint64_t neighbours; /* int32, see gsv_write_neighbours() */
     uint64_t narrow;     /* [max_tokens, width of the bottleneck] */
+    uint64_t encoded;    /* [max_tokens, hidden] the encoder's output, which a decoder reads */
     uint64_t
         sequences; /* [max_sequences] struct gpuserve_lstm_sequence, of an LSTM; the next too */
     uint64_t states[2]; /* [directions, max_sequences, units] floats */

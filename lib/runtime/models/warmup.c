@@ -73,6 +73,8 @@ static gpuserve_status texts_init(struct texts *texts, struct warmer *warmer, si
     }
     for (size_t i = 0; i < n * length; i++)
         texts->ids[i] = next_id(warmer);
+    for (size_t i = 1; i <= n && facts->reads_end; i++)
+        texts->ids[i * length - 1] = facts->end_id;
     for (size_t i = 0; i <= n; i++)
         texts->offsets[i] = i * length;
     next_id(warmer); /* shift by one id, so that no two rounds are equal */

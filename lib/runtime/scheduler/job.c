@@ -375,18 +375,39 @@ static gpuserve_status check_utf8(const char *what, size_t i, const char *text, 
                                     "item %zu: the %s is not UTF-8 at byte %zu", i, what, valid);
 }
 
-static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_job *job,
-                                 gpuserve_error *error)
+gpuserve_status gsv_job_check_end(const struct gsv_spec_facts *facts, uint32_t tasks,
+                                  const int32_t *ids, size_t n, gpuserve_error *error)
 {
-    const int32_t vocab = model->plan.facts->vocab_size;
+    if (!facts->reads_end || !gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY))
+        return GPUSERVE_OK;
+    for (size_t i = n; i > 0; i--)
+        if (ids[i - 1] == facts->end_id)
+            return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_INVALID,
+                    "the text has no token %d (eos_token_id), whose vector the classifier of model "
+                    "type %s reads",
+                    facts->end_id, facts->model_type);
+}
+
+static gpuserve_status check_ids(const struct gsv_model *model, const gpuserve_job *job,
+                                 uint32_t tasks, gpuserve_error *error)
+{
+    const struct gsv_spec_facts *facts = model->plan.facts;
+    const int32_t vocab = facts->vocab_size;
 
     for (size_t i = 0; i < job->n_items; i++) {
+        gpuserve_status st;
+
         for (size_t j = job->id_offsets[i]; j < job->id_offsets[i + 1]; j++) {
             if (job->ids[j] < 0 || job->ids[j] >= vocab)
                 return gsv_fail(error, GPUSERVE_E_INVALID,
                                 "item %zu: token id %d at index %zu is outside 0 to %d", i,
                                 job->ids[j], j - job->id_offsets[i], vocab - 1);
         }
+        st = gsv_job_check_end(facts, tasks, job->ids + job->id_offsets[i],
+                               job->id_offsets[i + 1] - job->id_offsets[i], error);
+        if (st != GPUSERVE_OK)
+            return gsv_fail_in(error, st, "item %zu", i);
     }
     return GPUSERVE_OK;
 }
@@ -397,7 +418,7 @@ gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuse
     gpuserve_status st = GPUSERVE_OK;
 
     if (job->ids)
-        return check_ids(model, job, error);
+        return check_ids(model, job, size->outputs.tasks, error);
     if (size->prompt &&
         gsv_utf8_valid_length(size->prompt, strlen(size->prompt)) != strlen(size->prompt))
         return gsv_fail(error, GPUSERVE_E_INVALID, "the prompt is not UTF-8");

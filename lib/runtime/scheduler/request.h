@@ -236,7 +236,12 @@ struct gsv_job_size {
 gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
                               struct gsv_job_size *size, gpuserve_error *error);
 
-/* Check that texts are UTF-8 and ids are within the vocabulary. */
+/* Check that the tokens of a text have the one whose vector the classifier reads, if `tasks`
+ * classify and the model has such a token (BART). */
+gpuserve_status gsv_job_check_end(const struct gsv_spec_facts *facts, uint32_t tasks,
+                                  const int32_t *ids, size_t n, gpuserve_error *error);
+
+/* Check that texts are UTF-8, and ids within the vocabulary with that token. */
 gpuserve_status gsv_job_check_content(const struct gsv_model *model, const gpuserve_job *job,
                                       const struct gsv_job_size *size, gpuserve_error *error);
 

@@ -146,6 +146,7 @@ static gpuserve_status append(const struct gsv_model *model, const gpuserve_requ
     const size_t before = frame ? frame->n_before : 0;
     const size_t n = from->n + before + (frame ? frame->n_after : 0);
     const size_t end = n < length ? length : n, needed = chunk->n_tokens + end;
+    gpuserve_status st;
 
     if (n == 0)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the text has no tokens");
@@ -154,6 +155,10 @@ static gpuserve_status append(const struct gsv_model *model, const gpuserve_requ
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokens");
     memcpy(chunk->ids + chunk->n_tokens + before, from->ids, from->n * sizeof(*from->ids));
     put_frame(frame, chunk->ids + chunk->n_tokens, from->n);
+    st = gsv_job_check_end(model->plan.facts, request->outputs.tasks, chunk->ids + chunk->n_tokens,
+                           n, error);
+    if (st != GPUSERVE_OK)
+        return st;
     memset(chunk->type_ids + chunk->n_tokens, 0, n);
     /* A model with one token type has no embedding for a second one. */
     if (model->plan.facts->type_vocab_size > 1 && from->type_ids)

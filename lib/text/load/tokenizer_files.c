@@ -189,6 +189,7 @@ static const struct kind {
       { "sentencepiece.bpe.model" } },
     { GSV_CLASS_T5, "MT5Tokenizer", "mt5", { "spiece.model" } },
     { GSV_CLASS_T5, "T5Tokenizer", "umt5", { "spiece.model" } },
+    { GSV_CLASS_ROBERTA, "BartTokenizer", "bart", { "vocab.json", "merges.txt" } },
 };
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };

@@ -58,12 +58,14 @@ class HuggingFaceClassifier(Served):
 
 class HuggingFaceNli(Served):
     """Zero-shot classification by entailment: transformers' pipeline is the oracle (tests/data/nli)."""
-    arguments = (os.path.join(ROOT, "tests/data/nli/deberta-v3"), "--auto-truncate")
+    model, order = "deberta-v3", "first"
+    arguments = (os.path.join(ROOT, "tests/data/nli", model), "--auto-truncate")
 
     def test_as_transformers(self):
         client = huggingface_hub.InferenceClient(model=self.server.url)
         with open(os.path.join(ROOT, "tests/data/nli/expected.json"), encoding="utf-8") as file:
-            rows = [row for row in json.load(file)["rows"] if row["order"] == "first"]
+            rows = [row for row in json.load(file)["rows"] if (row["model"], row["order"]) == (self.model, self.order)]
+        self.assertTrue(rows)
         for row in rows:
             got = client.zero_shot_classification(row["text"], row["labels"], multi_label=row["multi_label"],
                                                   hypothesis_template=row["template"])
@@ -78,6 +80,11 @@ class HuggingFaceNli(Served):
         self.refused(422, "item 1 is not a string", "/", asked(labels=["b", 3]))
         self.refused(422, "with {} in it", "/", asked(hypothesis_template="x"))
         self.refused(413, "times 30 labels", "/", asked("a" * 1_500_000, ["b"] * 30))
+
+
+class HuggingFaceBart(HuggingFaceNli):
+    model, order = "bart", "last"
+    arguments = (os.path.join(ROOT, "tests/data/nli", model), "--auto-truncate")
 
 
 class HuggingFaceOtherClassifier(Served):

@@ -200,6 +200,35 @@ Test(specials, token_ids_with_pads_are_what_their_text_is)
     json_decref(s.file);
 }
 
+/* BART's classifier reads the vector of the last end token. The tokenizer adds one to each text;
+ * token ids may lack it. */
+Test(specials, token_ids_without_the_end_token_are_refused)
+{
+    static const int32_t ids[] = { 0, 38, 262, 2, 2, 262, 2, 0, 38, 262 };
+    static const size_t offsets[] = { 0, 7, 10 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    float scores[2 * 3] = { 0 };
+    gpuserve_model *model = open_on(NULL, test_data("nli/bart"), "cpu", GPUSERVE_DTYPE_FLOAT32, 0);
+
+    job.task = GPUSERVE_TASK_CLASSIFY;
+    job.ids = ids;
+    job.id_offsets = offsets;
+    job.output = scores;
+    job.output_capacity = sizeof(scores) / sizeof(float);
+    job.n_items = 2;
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_E_INVALID);
+    cr_expect(
+        strstr(error.message,
+               "item 1: the text has no token 2 (eos_token_id), whose vector the classifier of "
+               "model type bart reads"),
+        "%s", error.message);
+    job.n_items = 1;
+    cr_expect_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    cr_expect_float_eq(scores[0] + scores[1] + scores[2], 1.0f, 1e-5);
+    gpuserve_model_close(&model);
+}
+
 Test(specials, the_result_cache_has_their_vectors_and_mixes_none_up)
 {
     for (size_t m = 0; m < N_NAMES; m++) {
