@@ -97,8 +97,8 @@ template <class Shape> struct ring {
     }
 };
 
-/* A place in the ring; `phase`: parity of the phase that is waited for. */
-template <class Shape> struct ring_place {
+/* A position in the ring; `phase`: parity of the phase that is waited for. */
+template <class Shape> struct ring_position {
     int stage;
     int phase;
 
@@ -133,7 +133,7 @@ __device__ __forceinline__ void copy_tiles(const ring<Shape> &to, const CUtensor
                                            const CUtensorMap *weight, const tile_list &list)
 {
     const int ahead = min(list.k_tiles, Shape::stages);
-    ring_place<Shape> at = { ahead % Shape::stages, ahead == Shape::stages ? 0 : 1 };
+    ring_position<Shape> at = { ahead % Shape::stages, ahead == Shape::stages ? 0 : 1 };
     int tile = Shape::persistent ? static_cast<int>(blockIdx.x) : 0;
     int t = ahead;
 
@@ -172,7 +172,7 @@ template <class Shape> struct group_sums {
 /* A group: multiplies the stages of one tile, the first at `at`. */
 template <typename T, class Shape>
 __device__ __forceinline__ void multiply_tile(group_sums<Shape> &sums, const ring<Shape> &from,
-                                              ring_place<Shape> at, int k_tiles, bool signals)
+                                              ring_position<Shape> at, int k_tiles, bool signals)
 {
     const uint64_t in = gsv_wgmma_operand(from.tiles);
     const uint64_t weight = gsv_wgmma_operand(from.tiles + Shape::in_bytes);
@@ -298,7 +298,7 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
     int phase = group == 0 ? 1 : 0;    /* of the turn: the first of group 0 has come */
 
     for (; tile < list.n_tiles; tile += step) {
-        ring_place<Shape> at = { passed % Shape::stages, passed / Shape::stages & 1 };
+        ring_position<Shape> at = { passed % Shape::stages, passed / Shape::stages & 1 };
         const int last = (passed + list.k_tiles - 1) % Shape::stages;
         group_sums<Shape> sums;
 
@@ -320,7 +320,7 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
                                             warp % GROUP_WARPS * 16,
                                         first_column<Shape>(tile, list.across));
         }
-        passed += Shape::groups * list.k_tiles;
+        passed = (passed + Shape::groups * list.k_tiles) % (2 * Shape::stages); /* two phases */
         phase ^= 1;
     }
 }
@@ -363,11 +363,12 @@ bool make_map(CUtensorMap *map, const void *matrix, int rows, int k, int ld, int
     const CUtensorMapDataType type = std::is_same<T, half>::value
                                          ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const auto encode_map = __atomic_load_n(&encode, __ATOMIC_RELAXED);
 
-    return encode(map, type, 2, const_cast<void *>(matrix), sizes, strides, box, steps,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode_map(map, type, 2, const_cast<void *>(matrix), sizes, strides, box, steps,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 template <typename T, class Shape>
@@ -467,7 +468,7 @@ cudaError_t gsv_cuda_gemm_wgmma_prepare(int capability, bool *available)
         return code;
     if (!found || result != cudaDriverEntryPointSuccess)
         return cudaSuccess; /* an old driver: mma.sync multiplies */
-    encode = reinterpret_cast<decltype(encode)>(found);
+    __atomic_store_n(&encode, reinterpret_cast<decltype(encode)>(found), __ATOMIC_RELAXED);
     code = allow_all<half>();
     if (code == cudaSuccess)
         code = allow_all<__nv_bfloat16>();

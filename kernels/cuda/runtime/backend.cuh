@@ -129,8 +129,8 @@ bool gsv_cuda_gemm_has_mma(const struct gsv_gemm *gemm, enum gsv_math math);
 cudaError_t gsv_cuda_gemm_mma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
                               cudaStream_t stream);
 cudaError_t gsv_cuda_gemm_mma_prepare(void); /* once for each device, before capture */
-/* True if gemm_wgmma, which needs 16-byte aligned rows of all matrices, supports the product: 16-bit
- * types, no activation or GELU. */
+/* True if gemm_wgmma supports the product: 16-bit types, 16-byte aligned rows of all matrices, no
+ * activation or GELU. */
 bool gsv_cuda_gemm_has_wgmma(const struct gsv_gemm *gemm, enum gsv_math math);
 cudaError_t gsv_cuda_gemm_wgmma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
                                 cudaStream_t stream);
