@@ -202,6 +202,7 @@ void multiply(const gsv_emu_group_product &p, int warp, float *const (&d)[32])
 struct product_wait {
     gsv_emu_lane *lane;
     unsigned groups; /* that may stay in flight */
+    size_t n_done;
 };
 
 /* Computes what all lanes wait for. */
@@ -226,11 +227,8 @@ void wait_meeting(void *const data[32], unsigned)
         multiply(p, static_cast<int>(first.lane->index / 32 % 4), d);
         n++;
     }
-    for (int i = 0; i < 32; i++) {
-        auto &products = static_cast<const product_wait *>(data[i])->lane->products;
-
-        products.erase(products.begin(), products.begin() + static_cast<long>(n));
-    }
+    for (int i = 0; i < 32; i++)
+        static_cast<product_wait *>(data[i])->n_done = n;
 }
 
 } // namespace
@@ -341,10 +339,13 @@ void gsv_emu_wgmma_commit(void)
 /* The lane that computes reads for all: what they do next comes after it. */
 void gsv_emu_wgmma_wait(int groups)
 {
-    product_wait wait = { gsv_emu_running(), static_cast<unsigned>(groups) };
+    gsv_emu_lane *const self = gsv_emu_running();
+    product_wait wait = { self, static_cast<unsigned>(groups), 0 };
 
     gsv_emu_meet("wgmma.wait_group", 0xffffffffu, &wait, wait_meeting);
     gsv_emu_sync_warp(0xffffffffu);
+    self->products.erase(self->products.begin(),
+                         self->products.begin() + static_cast<long>(wait.n_done));
 }
 
 } // extern "C"
