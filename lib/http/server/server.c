@@ -283,6 +283,8 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = gsv_route_dialects(&server->dialects, server->options.dialects, error);
     if (st == GPUSERVE_OK)
+        st = gsv_http_make_document(server, error);
+    if (st == GPUSERVE_OK)
         st = check_batches(&server->options, error);
     if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
@@ -474,6 +476,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_hosts_close(server);
     free(server->predict_route);
     free(server->health_route);
+    free(server->openapi);
     gsv_keys_close(server->keys);
     gsv_tls_close(&server->tls);
     gsv_access_log_close(server->access_log);
