@@ -9,7 +9,8 @@
  *
  *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: truncation
  *   input_type, task, prompt_name                  one of the model's prompts
- *   output_dimension, normalize, normalized        the form of the vector
+ *   output_dimension, normalize, normalized,
+ *   use_activation (vLLM)                          the form of the vector
  *   embedding_type, output_dtype, embed_dtype      its element type: float16, int8, binary ...
  *   outputs                                        own field: several outputs of one pass
  *   late_chunking                                  Jina: the inputs are chunks of one text
@@ -78,6 +79,7 @@ static bool check_form(struct gsv_exchange *exchange)
         { "messages", "the server embeds only `input`" },
         { "instruction", "use `prompt_name` with one of the model's prompts" },
         { "truncation_side", "use `truncation_direction`" },
+        { "return_multivector", "use `outputs`: [\"colbert\"]" },
         { 0 },
     };
     static const struct {
@@ -85,6 +87,7 @@ static bool check_form(struct gsv_exchange *exchange)
     } fixed[] = {
         { "endianness", { "native", "little", NULL } },
         { "modality", { "text", NULL } },
+        { "padding", { "do_not_pad", NULL } },
     };
     bool special = true;
 
@@ -215,24 +218,28 @@ static bool read_purpose(struct gsv_exchange *exchange, const char *key, gpuserv
 
 static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
 {
-    static const char *const flags[] = { "normalize", "normalized" };
+    static const char *const flags[] = { "normalize", "normalized", "use_activation" };
     static const char *const counts[] = { "dimensions", "output_dimension" };
     int64_t dimensions = 0;
 
-    for (size_t i = 0; i < 2; i++) {
-        int64_t n = dimensions;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         bool normalize = true;
 
-        if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize) ||
-            !gsv_member_count(exchange, exchange->json, counts[i], 1,
+        if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize))
+            return false;
+        if (is_given(exchange->json, flags[i]))
+            job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
+    }
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        int64_t n = dimensions;
+
+        if (!gsv_member_count(exchange, exchange->json, counts[i], 1,
                               (int64_t)exchange->served->dim, &n))
             return false;
         if (dimensions != 0 && n != dimensions)
             return gsv_refuse(exchange, GSV_P_INVALID, counts[i], "`%s` is %lld, but `%s` is %lld",
                               counts[i], (long long)n, counts[0], (long long)dimensions);
         dimensions = n;
-        if (is_given(exchange->json, flags[i]))
-            job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
     }
     job->dimensions = (uint32_t)dimensions;
     return true;
