@@ -180,7 +180,7 @@ class Clients(unittest.TestCase):
         with open(os.path.join(ROOT, "tests/http/requirements-frameworks.txt"), encoding="utf-8") as file:
             names = re.findall(r"^([\w-]+)==", file.read(), re.MULTILINE)
         self.assertGreater(len(names), 5)
-        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client"):
+        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client", "curl", "net/http", "java.net.http", "urllib"):
             self.assertRegex(section, r"(?<![\w-])%s(?![\w-])" % name)
 
 
