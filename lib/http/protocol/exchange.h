@@ -192,14 +192,17 @@ bool gsv_call_count_in(struct gsv_exchange *exchange);
 void gsv_call_count_out(struct gsv_exchange *exchange);
 
 /*
- * Gzip of replies, where the client accepts it and it is worth its cost.
+ * Compression of replies, where the client accepts it and it is worth its cost.
  */
+
+/* Loads libzstd if it is installed, once in a process; before a sandbox that denies its folder. */
+void gsv_compress_load(void);
 
 /* The quality of `coding` in an Accept-Encoding field, in thousandths; 0: not accepted. NULL
  * accepts none. */
 unsigned gsv_accepted(const char *field, const char *coding);
 
-/* Replaces the complete reply by its gzip form and adds the headers, once. A reply of more than
+/* Replaces the complete reply by its compressed form and adds the headers, once. A reply of more than
  * `max_bytes` stays as it is. */
 void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes);
 

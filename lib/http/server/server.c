@@ -13,6 +13,7 @@
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access_log.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/protocol/worker_threads.h"
 
@@ -289,6 +290,8 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
     server->has_keys = server->keys->n > 0;
+    if (server->options.compression != GPUSERVE_COMPRESSION_NEVER)
+        gsv_compress_load();
     if (st == GPUSERVE_OK)
         st = gsv_tls_open(&server->tls, &server->options, error);
     return st;
