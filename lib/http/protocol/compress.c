@@ -69,6 +69,11 @@ static unsigned named_or(const char *field, const char *coding, unsigned other)
     return other;
 }
 
+unsigned gsv_accepted_by_name(const char *field, const char *name)
+{
+    return named_or(field, name, 0);
+}
+
 unsigned gsv_accepted(const char *field, const char *coding)
 {
     return named_or(field, coding, named_or(field, "*", 0));
@@ -167,7 +172,7 @@ static const char *choose(const struct gsv_exchange *exchange, compressor *compr
     const char *accepted = gsv_header(exchange, "Accept-Encoding");
     const unsigned gzip = gsv_accepted(accepted, "gzip");
     /* Not for `*`: more clients read gzip than know that they accept zstd. */
-    const unsigned of_zstd = zstd.compress ? named_or(accepted, "zstd", 0) : 0;
+    const unsigned of_zstd = zstd.compress ? gsv_accepted_by_name(accepted, "zstd") : 0;
 
     *compress = of_zstd > 0 && of_zstd >= gzip ? zstd_all : deflate_all;
     if (*compress == zstd_all)
@@ -191,8 +196,8 @@ void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes)
     char *to;
 
     if (exchange->is_compressed || exchange->borrowed || exchange->reply_fd >= 0 ||
-        reply->size < MIN_BYTES || reply->size > max_bytes || !is_text(exchange->content_type) ||
-        !is_wanted(exchange))
+        exchange->stream || reply->size < MIN_BYTES || reply->size > max_bytes ||
+        !is_text(exchange->content_type) || !is_wanted(exchange))
         return;
     exchange->is_compressed = true;
     gsv_add_header(exchange, "Vary", "Accept-Encoding");
