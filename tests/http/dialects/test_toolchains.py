@@ -9,7 +9,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from serving import MINILM, Served, cosine, embed, main
+from serving import Served, cosine, embed, main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

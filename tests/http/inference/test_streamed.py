@@ -3,7 +3,7 @@ import json
 import socket
 import time
 
-from serving import MINILM, PATIENCE, Served, Server, main, model
+from serving import PATIENCE, Served, Server, main, model
 
 LINES = {"Accept": "application/x-ndjson"}
 TEXTS = ["a dog %d" % i for i in range(600)]  # more than two blocks
@@ -11,7 +11,7 @@ LONG = "w " * 700
 
 
 class Streamed(Served):
-    arguments = (MINILM, "--device", "cpu")
+    arguments = (model("splade-tiny"), "--device", "cpu")
 
     def lines(self, path, body, headers=None):
         reply = self.server.post(path, body, headers or LINES)
