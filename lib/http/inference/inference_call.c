@@ -464,7 +464,9 @@ void gsv_call_abandon(struct gsv_exchange *exchange)
             gsv_idle_note(exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
     }
-    exchange->is_offloaded = exchange->work.waiting = false;
+    if (exchange->holds_model)
+        gsv_idle_note(exchange->server->idle_models, exchange->served, true);
+    exchange->is_offloaded = exchange->work.waiting = exchange->holds_model = false;
 }
 
 void gsv_call_finish(struct gsv_exchange *exchange)

@@ -10,7 +10,9 @@
 #include "lib/http/inference/embedding.h"
 
 #include "lib/http/inference/inference_call.h"
+#include "lib/http/models/idle.h"
 #include "lib/http/models/model_registry.h"
+#include "lib/http/net/server_state.h"
 
 /* Texts and numbers of a block: some batches of the scheduler, and about a megabyte of JSON. */
 enum { BLOCK_TEXTS = 256, BLOCK_FLOATS = 1 << 17 };
@@ -103,6 +105,10 @@ bool gsv_row_stream_start(struct gsv_exchange *exchange, struct gsv_row_stream *
     rows->stream.next = next_block;
     rows->columns = columns;
     exchange->usage.n_characters += inputs->n_characters;
+    /* Between two blocks a model with `keep_alive` 0 would be suspended. */
+    exchange->holds_model = true;
+    gsv_idle_note(exchange->server->idle_models, exchange->served, false);
+    rows->stream.n_request_bytes = exchange->body.size;
     gsv_buffer_reset(&exchange->body); /* the texts are in the parsed JSON */
     return compact ? gsv_compact_calibrate(exchange, compact, job, start_first)
                    : start_first(exchange);

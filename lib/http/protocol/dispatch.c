@@ -48,6 +48,8 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
         return MHD_create_response_from_buffer(exchange->n_borrowed, (void *)exchange->borrowed,
                                                MHD_RESPMEM_PERSISTENT);
     }
+    if (exchange->stream && exchange->client)
+        exchange->client->request_bytes = exchange->stream->n_request_bytes;
     if (exchange->stream)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_PART_BYTES, read_stream,
                                                  exchange, NULL);

@@ -71,6 +71,7 @@ struct gsv_stream {
     size_t taken;    /* bytes of exchange->reply */
     size_t n_before; /* texts of the blocks before, for errors, which count from a block's first */
     bool is_last;    /* no block follows */
+    size_t n_request_bytes; /* of the body, whose parsed form lives as long as the stream */
 };
 
 enum { GSV_STREAM_INPUTS = 10000 }; /* texts of a streamed reply, or max_client_batch if more */
@@ -123,6 +124,7 @@ struct gsv_exchange {
     size_t n_made_bytes;  /* the part that worker threads count as made but not yet queued */
     struct gsv_buffer reply;
     struct gsv_stream *stream; /* NULL: one reply */
+    bool holds_model;          /* `served` is not idle between the blocks of a stream */
     int reply_fd;              /* -1, or a file whose n_borrowed bytes are the reply */
     const void *borrowed; /* [n_borrowed] used instead of `reply`: bytes that outlive the server */
     size_t n_borrowed;

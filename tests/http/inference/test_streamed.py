@@ -3,7 +3,7 @@ import json
 import socket
 import time
 
-from serving import PATIENCE, Served, Server, main, model
+from serving import PATIENCE, Served, Server, main, model, wait_until
 
 LINES = {"Accept": "application/x-ndjson"}
 TEXTS = ["a dog %d" % i for i in range(600)]  # more than two blocks
@@ -87,6 +87,24 @@ class Streamed(Served):
             with self.raw(b"1.1", TEXTS * 4) as one:
                 self.assertTrue(one.recv(1000).startswith(b"HTTP/1.1 200"))
         self.assertEqual(len(self.lines("/embed", {"inputs": TEXTS})), 600)
+
+
+class Idle(Served):
+    arguments = (model("splade-tiny"), "--device", "cpu", "--model-control")
+
+    def loaded(self):
+        return len(self.server.get("/api/ps").json()["models"])
+
+    def test_a_model_is_not_idle_between_two_blocks(self):
+        body = json.dumps({"inputs": ["a b"] * 10000}).encode()
+        with socket.create_connection((self.server.host, self.server.port), PATIENCE) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            self.assertTrue(one.recv(100).startswith(b"HTTP/1.1 200"))
+            self.assertEqual(self.server.post("/api/embed", {"input": "a", "keep_alive": 0}).status, 200)
+            time.sleep(0.5)
+            self.assertEqual(self.loaded(), 1)
+        wait_until(lambda: self.loaded() == 0, "the model is not suspended after the stream")
 
 
 class Bounded(Served):
