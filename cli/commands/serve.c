@@ -300,6 +300,21 @@ static void limit_the_end(uint32_t left_s)
     alarm(left_s + grace_s);
 }
 
+/* False for a pipe, such as `--api-key-file <(pass show keys)`: it can be read once only. */
+static bool can_read_twice(const gpuserve_http_options *options)
+{
+    const char *const files[] = { options->api_key_file, options->tls_certificate_file,
+                                  options->tls_key_file, options->tls_client_ca_file,
+                                  options->tls_client_crl_file };
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (files[i] && stat(files[i], &st) == 0 && !S_ISREG(st.st_mode))
+            return false;
+    }
+    return true;
+}
+
 static int serve(const struct cli_args *args, gpuserve_http_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -316,6 +331,9 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     cli_never_wait_for_messages();
+    /* Before the sandbox, which makes the folders of the options: wrong options make none. */
+    if (can_read_twice(options) && library->check(options, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
     if (cli_context(&context, args) != CLI_OK)
         return CLI_FAILED;
     /* While models load, a signal ends the program by default; threads inherit the signal mask. */

@@ -299,7 +299,7 @@ const struct cli_option cli_options[] = {
     FLAG("open-metrics", 0, CMD_SERVE, open_metrics, 1, "serve /metrics without a key"),
     STRING("access-log", 0, CMD_SERVE, access_log, "FILE", "append one JSON line per request to FILE; - is standard output; reopened on SIGHUP"),
     CHOICE("log-format", CMD_SERVE, log_format, log_formats, "format of messages on standard error (default text); json: an object per line with time, level and message, which lines of --access-log then have too"),
-    CHOICE("compress", CMD_SERVE, compress, compressions, "gzip replies for clients that accept it: remote (default), always or never"),
+    CHOICE("compress", CMD_SERVE, compress, compressions, "gzip or zstd replies for clients that accept it: remote (default), always or never"),
     STRING("batch-dir", 0, CMD_SERVE, batch_dir, "DIR", "keep the files and batches of OpenAI's Batch API in DIR (default: /v1/files and /v1/batches are refused)"),
     SIZE("batch-disk", CMD_SERVE, batch_disk, 0x1p50, "max size of the files in --batch-dir together, such as 2GB (default 10GiB)"),
     STRING("dialects", 0, CMD_SERVE, dialects, "LIST", "serve only the endpoints of these dialects, separated by commas, such as openai,tei, and those of health, metrics, models and pages (default: all)"),

@@ -54,8 +54,8 @@ typedef struct gpuserve_http_model {
 #define GPUSERVE_HTTP_MODEL_INIT { (uint32_t)sizeof(gpuserve_http_model), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/** Which replies are compressed, if the client accepts gzip. Replies below 1024 bytes and those that
- *  do not shrink by a quarter (base64) never are. */
+/** Which replies are compressed, if the client accepts gzip, or names zstd and libzstd is installed.
+ *  Replies below 1024 bytes and those that do not shrink by a quarter (base64) never are. */
 typedef enum gpuserve_compression {
     GPUSERVE_COMPRESSION_REMOTE = 0, /**< those of clients of other machines */
     GPUSERVE_COMPRESSION_ALWAYS = 1,

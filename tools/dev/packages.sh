@@ -10,11 +10,11 @@ build_packages=(
 # oneDNN is a peer in benchmarks/kernels, wrk a client of the HTTP benchmarks.
 bench_packages=('libdnnl-dev|libonednn-dev?' wrk)
 python_packages=(python3 python3-venv python3-pip ca-certificates)
-test_packages=(libcriterion-dev openssl valgrind cmake 'locales?' 'chromium?' 'chromium-driver?')
+test_packages=(libcriterion-dev openssl valgrind cmake 'curl?' 'locales?' 'chromium?' 'chromium-driver?')
 # For the tests of deploy/. They start services when installed, so only install-deps brings them;
 # without them those tests are skipped.
 proxy_packages=('haproxy?' 'nginx-light|nginx?')
-# For the tests of examples in other languages (tests/bindings), some 700 MB: only install-deps brings them;
+# For the tests of examples in other languages (tests/bindings) and of their HTTP clients, some 700 MB: only install-deps brings them;
 # without one its test is skipped.
 binding_packages=(rustc golang-go 'default-jdk-headless|openjdk-17-jdk-headless' libjna-java)
 lint_packages=(clang-format clang-tidy cppcheck shellcheck pyflakes3 git abigail-tools)

@@ -9,7 +9,8 @@
  *
  *   truncate, truncation, truncate_prompt_tokens   NVIDIA NIM, Jina, Voyage, vLLM: truncation
  *   input_type, task, prompt_name                  one of the model's prompts
- *   output_dimension, normalize, normalized        the form of the vector
+ *   output_dimension, normalize, normalized,
+ *   use_activation (vLLM)                          the form of the vector
  *   embedding_type, output_dtype, embed_dtype      its element type: float16, int8, binary ...
  *   outputs                                        own field: several outputs of one pass
  *   late_chunking                                  Jina: the inputs are chunks of one text
@@ -33,9 +34,38 @@ struct embeddings {
     struct gsv_compact compact;
     struct gsv_output_set outputs;
     struct gsv_long long_texts;
+    struct gsv_row_stream rows; /* of a streamed reply */
     uint32_t precision;
     bool base64;
 };
+
+/* Ends the object of a reply. */
+static void put_usage(struct gsv_exchange *exchange)
+{
+    struct gsv_buffer *to = &exchange->reply;
+
+    gsv_buffer_text(to, "\"model\":");
+    gsv_put_text(to, exchange->served->name);
+    gsv_buffer_format(to, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
+                      exchange->usage.n_tokens, exchange->usage.n_tokens);
+}
+
+/* The lines of a streamed reply: the elements of `data`, then model and usage. */
+static void put_streamed(struct gsv_exchange *exchange, size_t i, size_t index)
+{
+    const struct embeddings *wanted = exchange->state;
+
+    gsv_buffer_format(&exchange->reply,
+                      "{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", index);
+    gsv_put_compact(exchange, &wanted->compact, i, wanted->precision, wanted->base64);
+    gsv_buffer_text(&exchange->reply, "}");
+}
+
+static void put_streamed_end(struct gsv_exchange *exchange)
+{
+    gsv_buffer_text(&exchange->reply, "{\"object\":\"list\",");
+    put_usage(exchange);
+}
 
 static void write_embeddings(struct gsv_exchange *exchange)
 {
@@ -55,10 +85,8 @@ static void write_embeddings(struct gsv_exchange *exchange)
         gsv_put_output_set(exchange, &wanted->outputs, i, wanted->base64);
         gsv_buffer_text(to, "}");
     }
-    gsv_buffer_text(to, "],\"model\":");
-    gsv_put_text(to, exchange->served->name);
-    gsv_buffer_format(to, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
-                      exchange->usage.n_tokens, exchange->usage.n_tokens);
+    gsv_buffer_text(to, "],");
+    put_usage(exchange);
     gsv_reply_json(exchange);
 }
 
@@ -78,6 +106,7 @@ static bool check_form(struct gsv_exchange *exchange)
         { "messages", "the server embeds only `input`" },
         { "instruction", "use `prompt_name` with one of the model's prompts" },
         { "truncation_side", "use `truncation_direction`" },
+        { "return_multivector", "use `outputs`: [\"colbert\"]" },
         { 0 },
     };
     static const struct {
@@ -85,6 +114,7 @@ static bool check_form(struct gsv_exchange *exchange)
     } fixed[] = {
         { "endianness", { "native", "little", NULL } },
         { "modality", { "text", NULL } },
+        { "padding", { "do_not_pad", NULL } },
     };
     bool special = true;
 
@@ -215,24 +245,28 @@ static bool read_purpose(struct gsv_exchange *exchange, const char *key, gpuserv
 
 static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
 {
-    static const char *const flags[] = { "normalize", "normalized" };
+    static const char *const flags[] = { "normalize", "normalized", "use_activation" };
     static const char *const counts[] = { "dimensions", "output_dimension" };
     int64_t dimensions = 0;
 
-    for (size_t i = 0; i < 2; i++) {
-        int64_t n = dimensions;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         bool normalize = true;
 
-        if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize) ||
-            !gsv_member_count(exchange, exchange->json, counts[i], 1,
+        if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize))
+            return false;
+        if (is_given(exchange->json, flags[i]))
+            job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
+    }
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        int64_t n = dimensions;
+
+        if (!gsv_member_count(exchange, exchange->json, counts[i], 1,
                               (int64_t)exchange->served->dim, &n))
             return false;
         if (dimensions != 0 && n != dimensions)
             return gsv_refuse(exchange, GSV_P_INVALID, counts[i], "`%s` is %lld, but `%s` is %lld",
                               counts[i], (long long)n, counts[0], (long long)dimensions);
         dimensions = n;
-        if (is_given(exchange->json, flags[i]))
-            job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
     }
     job->dimensions = (uint32_t)dimensions;
     return true;
@@ -275,6 +309,28 @@ static void start_long(struct gsv_exchange *exchange, struct embeddings *wanted,
                        write_embeddings);
 }
 
+/* A streamed reply has the dense output of texts that fit. */
+static bool check_stream(struct gsv_exchange *exchange, const struct embeddings *wanted)
+{
+    const char *given = wanted->outputs.is_given ? "outputs" : "chunking";
+
+    return !exchange->stream || (!wanted->outputs.is_given && !wanted->long_texts.is_asked) ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, given,
+                      "`%s` is not supported with `Accept: application/x-ndjson`", given);
+}
+
+static void start(struct gsv_exchange *exchange, struct embeddings *wanted, const gpuserve_job *job,
+                  const struct gsv_inputs *inputs)
+{
+    if (!exchange->stream) {
+        gsv_compact_start(exchange, &wanted->compact, job, inputs, write_embeddings);
+        return;
+    }
+    wanted->rows.put_row = put_streamed;
+    wanted->rows.put_end = put_streamed_end;
+    gsv_row_stream_start(exchange, &wanted->rows, &wanted->compact, job, inputs);
+}
+
 static void embeddings(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
@@ -286,6 +342,8 @@ static void embeddings(struct gsv_exchange *exchange)
     exchange->state = wanted;
     if (json_object_get(body, "truncation")) /* voyageai sends it always, and reads `detail` */
         exchange->dialect = GSV_VOYAGE;
+    if (wanted)
+        gsv_row_stream_read(exchange, &wanted->rows);
     if (!wanted || !take_model(exchange) || !check_form(exchange) ||
         !read_encoding(exchange, wanted) ||
         !gsv_output_set_read(exchange, &wanted->outputs, &job) || !check_type(exchange, wanted) ||
@@ -293,7 +351,7 @@ static void embeddings(struct gsv_exchange *exchange)
         !read_purpose(exchange, "input_type", &job) || !read_purpose(exchange, "task", &job) ||
         !read_vector(exchange, &job) || !gsv_output_set_form(exchange, &wanted->outputs, &job) ||
         !gsv_long_read(exchange, body, &wanted->long_texts) || !check_long(exchange, wanted) ||
-        !gsv_inputs_from_llama(exchange, "input") ||
+        !check_stream(exchange, wanted) || !gsv_inputs_from_llama(exchange, "input") ||
         !gsv_inputs_read(exchange, json_object_get(body, "input"), "input",
                          wanted->long_texts.is_asked ? GSV_INPUTS_NO_IDS : 0, &job, &inputs))
         return;
@@ -301,7 +359,7 @@ static void embeddings(struct gsv_exchange *exchange)
         start_long(exchange, wanted, &job, &inputs, &cut);
     else if (gsv_inputs_cut(exchange, &inputs, &job, &cut) &&
              gsv_output_set_count(exchange, &wanted->outputs, &job, &inputs))
-        gsv_compact_start(exchange, &wanted->compact, &job, &inputs, write_embeddings);
+        start(exchange, wanted, &job, &inputs);
 }
 
 /* -------------------------------------------------------------------------------------- models */

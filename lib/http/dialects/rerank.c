@@ -172,12 +172,15 @@ static bool read_count(struct gsv_exchange *exchange, size_t *n)
 /* Accepts only one chunk for each document, ranked by its `text`. */
 static bool check_form(struct gsv_exchange *exchange)
 {
+    static const char *const paddings[] = { "do_not_pad", NULL };
     const json_t *fields = json_object_get(exchange->json, "rank_fields");
     const char *field = json_string_value(json_array_get(fields, 0));
     const bool by_text = json_array_size(fields) == 1 && field && strcmp(field, "text") == 0;
+    uint32_t padding;
     int64_t chunks = 1;
 
-    if (!gsv_member_count(exchange, exchange->json, "max_chunks_per_doc", 1, INT64_MAX, &chunks))
+    if (!gsv_member_choice(exchange, exchange->json, "padding", paddings, &padding) ||
+        !gsv_member_count(exchange, exchange->json, "max_chunks_per_doc", 1, INT64_MAX, &chunks))
         return false;
     if (chunks != 1)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "max_chunks_per_doc",
@@ -195,11 +198,14 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
         { "truncate_prompt_tokens", "use `max_tokens_per_doc` to cut documents" },
         { "max_tokens_per_query", "the server does not cut the query separately" },
         { "max_query_tokens", "the server does not cut the query separately" },
+        { "truncation_side", "the server cuts documents at their end" },
+        { "relevant_spans", "the reply has no spans" },
+        { "return_embeddings", "the reply has no embeddings: use /v1/embeddings" },
         { 0 },
     };
     const json_t *body = exchange->json;
     int64_t limit = 0;
-    bool cut = true;
+    bool cut = true, activation = true;
 
     if (!gsv_option_unoffered(exchange, body, unoffered) || !check_form(exchange) ||
         !gsv_rerank_read_instruction(exchange, &ranking->rerank,
@@ -207,7 +213,10 @@ static bool read_options(struct gsv_exchange *exchange, struct rerank_ranking *r
         !read_count(exchange, &ranking->top_n) ||
         !gsv_member_count(exchange, body, "max_tokens_per_doc", 1, INT32_MAX, &limit) ||
         !gsv_member_flag(exchange, body, "truncation", &cut) ||
-        !gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
+        !gsv_member_flag(exchange, body, "use_activation", &activation))
+        return false;
+    ranking->rerank.raw = !activation; /* vLLM's word for `raw_scores` */
+    if (!gsv_member_flag(exchange, body, "raw_scores", &ranking->rerank.raw) ||
         !gsv_member_flag(exchange, body, "return_documents", &ranking->return_texts))
         return false;
     /* Only Voyage has these fields; its clients send them always and read `data`. */

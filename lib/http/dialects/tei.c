@@ -43,20 +43,55 @@ static void write_output_sets(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* A line of a streamed reply: a vector. */
+static void put_streamed(struct gsv_exchange *exchange, size_t i, size_t index)
+{
+    (void)index;
+    gsv_put_floats(&exchange->reply, gsv_call_row(exchange, i), exchange->work.columns);
+}
+
+static bool check_stream(struct gsv_exchange *exchange, const struct gsv_output_set *set)
+{
+    return !exchange->stream || !set->is_given ||
+           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "outputs",
+                      "`outputs` is not supported with `Accept: application/x-ndjson`");
+}
+
+struct tei_embed {
+    struct gsv_output_set set; /* first: exchange->state points to it */
+    struct gsv_row_stream rows;
+};
+
+static void start(struct gsv_exchange *exchange, struct tei_embed *embed, const gpuserve_job *job,
+                  const struct gsv_inputs *inputs)
+{
+    if (!exchange->stream) {
+        gsv_call_start(exchange, job, inputs,
+                       embed->set.is_given ? write_output_sets : write_vectors);
+        return;
+    }
+    embed->rows.put_row = put_streamed;
+    gsv_row_stream_start(exchange, &embed->rows, NULL, job, inputs);
+}
+
 static void embed(struct gsv_exchange *exchange)
 {
     const json_t *body = exchange->json;
-    struct gsv_output_set *set = gsv_exchange_alloc(exchange, 1, sizeof(*set));
+    struct tei_embed *embed = gsv_exchange_alloc(exchange, 1, sizeof(*embed));
+    struct gsv_output_set *set = embed ? &embed->set : NULL;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
 
     exchange->state = set;
+    if (embed)
+        gsv_row_stream_read(exchange, &embed->rows);
     if (set && gsv_request_body_model(exchange) && gsv_output_set_read(exchange, set, &job) &&
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) && gsv_output_set_form(exchange, set, &job) &&
+        check_stream(exchange, set) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) &&
         gsv_output_set_count(exchange, set, &job, &inputs))
-        gsv_call_start(exchange, &job, &inputs, set->is_given ? write_output_sets : write_vectors);
+        start(exchange, embed, &job, &inputs);
 }
 
 /* -------------------------------------------------------------------------------- token vectors */

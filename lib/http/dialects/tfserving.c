@@ -83,6 +83,11 @@ static bool read_instances(struct gsv_exchange *exchange, const char *name,
 
 static bool take_model(struct gsv_exchange *exchange)
 {
+    static const struct gsv_unoffered unoffered[] = {
+        { "inputs", "only the row format is supported: send `instances`" },
+        { "context", "repeat its features in each of the `examples`" },
+        { 0 },
+    };
     static const char served[] = "serving_default";
     const char *signature = NULL;
 
@@ -91,7 +96,8 @@ static bool take_model(struct gsv_exchange *exchange)
                           "Servable not found for request: Specific(%.100s, %.20s): the only "
                           "version is 1",
                           exchange->model_name, exchange->version);
-    if (!gsv_member_text(exchange, exchange->json, "signature_name", &signature))
+    if (!gsv_option_unoffered(exchange, exchange->json, unoffered) ||
+        !gsv_member_text(exchange, exchange->json, "signature_name", &signature))
         return false;
     if (signature && signature[0] && strcmp(signature, served) != 0)
         return gsv_refuse(exchange, GSV_P_INVALID, "signature_name",

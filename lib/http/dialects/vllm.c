@@ -40,6 +40,34 @@ static void end_list(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* Refuses vLLM's fields that would change the result. */
+static bool check_form(struct gsv_exchange *exchange)
+{
+    static const struct gsv_unoffered unoffered[] = {
+        { "messages", "the server takes only texts and token ids" },
+        { "truncation_side", "use `truncation_direction`" },
+        { 0 },
+    };
+    static const char *const paddings[] = { "do_not_pad", NULL };
+    uint32_t padding;
+    bool special = true;
+
+    if (!gsv_option_unoffered(exchange, exchange->json, unoffered) ||
+        !gsv_member_choice(exchange, exchange->json, "padding", paddings, &padding) ||
+        !gsv_member_flag(exchange, exchange->json, "add_special_tokens", &special))
+        return false;
+    return special || gsv_refuse(exchange, GSV_P_UNSUPPORTED, "add_special_tokens",
+                                 "`add_special_tokens`: false is not supported: send token ids "
+                                 "instead");
+}
+
+/* `use_activation` of vLLM, earlier `activation`: false asks for the scores before it. */
+static bool read_activation(struct gsv_exchange *exchange, bool *activation)
+{
+    return gsv_member_flag(exchange, exchange->json, "activation", activation) &&
+           gsv_member_flag(exchange, exchange->json, "use_activation", activation);
+}
+
 /* `truncate_prompt_tokens` of vLLM: a limit, -1 for the model's. Reads `input`. */
 static bool read_input(struct gsv_exchange *exchange, gpuserve_job *job, struct gsv_inputs *inputs)
 {
@@ -47,8 +75,8 @@ static bool read_input(struct gsv_exchange *exchange, gpuserve_job *job, struct 
     bool truncates = false;
     int64_t limit = 0;
 
-    if (!gsv_member_count(exchange, body, "truncate_prompt_tokens", -1,
-                          (int64_t)exchange->served->max_tokens, &limit))
+    if (!check_form(exchange) || !gsv_member_count(exchange, body, "truncate_prompt_tokens", -1,
+                                                   (int64_t)exchange->served->max_tokens, &limit))
         return false;
     truncates = limit != 0;
     if (!gsv_option_truncation_or(exchange, body, truncates, job) ||
@@ -90,9 +118,7 @@ static void classify(struct gsv_exchange *exchange)
 
     job.task = GPUSERVE_TASK_CLASSIFY;
     if (!gsv_request_body_model(exchange) || !gsv_require_classifier(exchange) ||
-        !gsv_member_flag(exchange, exchange->json, "activation", &activation) ||
-        !gsv_member_flag(exchange, exchange->json, "use_activation", &activation) ||
-        !read_input(exchange, &job, &inputs))
+        !read_activation(exchange, &activation) || !read_input(exchange, &job, &inputs))
         return;
     job.score = activation ? GPUSERVE_SCORE_DEFAULT : GPUSERVE_SCORE_RAW;
     gsv_call_start(exchange, &job, &inputs, write_classes);
@@ -105,6 +131,7 @@ struct score_sides {
     const json_t *first, *second;
     const char *names[2];
     size_t n_first, n;
+    bool is_raw; /* a cross-encoder's scores without the sigmoid */
     uint32_t truncation;
     /* The vectors of the first side, and where those of its texts begin: late interaction. */
     float **queries;   /* [n_first] */
@@ -144,10 +171,17 @@ static bool check_side(struct gsv_exchange *exchange, const json_t *side, const 
 
 static bool read_sides(struct gsv_exchange *exchange, struct score_sides *sides)
 {
-    const bool by_role = json_object_get(exchange->json, "queries") != NULL;
+    static const char *const names[][2] = { { "queries", "documents" },
+                                            { "queries", "items" },
+                                            { "data_1", "data_2" },
+                                            { "text_1", "text_2" } };
+    size_t form = 0;
 
-    sides->names[0] = by_role ? "queries" : "text_1";
-    sides->names[1] = by_role ? "documents" : "text_2";
+    while (form < 3 && !(json_object_get(exchange->json, names[form][0]) &&
+                         json_object_get(exchange->json, names[form][1])))
+        form++;
+    sides->names[0] = names[form][0];
+    sides->names[1] = names[form][1];
     sides->first = json_object_get(exchange->json, sides->names[0]);
     sides->second = json_object_get(exchange->json, sides->names[1]);
     if (!check_side(exchange, sides->first, sides->names[0]) ||
@@ -203,7 +237,7 @@ static void score_pairs(struct gsv_exchange *exchange, const struct score_sides 
     struct gsv_inputs inputs;
 
     job->task = GPUSERVE_TASK_CLASSIFY;
-    job->score = GPUSERVE_SCORE_SIGMOID;
+    job->score = sides->is_raw ? GPUSERVE_SCORE_RAW : GPUSERVE_SCORE_SIGMOID;
     if (!gsv_inputs_make(exchange, sides->n, true, &inputs))
         return;
     for (size_t i = 0; i < sides->n; i++) {
@@ -283,13 +317,16 @@ static void score(struct gsv_exchange *exchange)
     gpuserve_rerank_method method;
     struct score_sides *sides = gsv_exchange_alloc(exchange, 1, sizeof(*sides));
     gpuserve_job job = GPUSERVE_JOB_INIT;
+    bool activation = true;
     int64_t limit = 0;
 
     exchange->state = sides;
-    if (!sides || !gsv_request_body_model(exchange) || !read_sides(exchange, sides) ||
+    if (!sides || !gsv_request_body_model(exchange) || !check_form(exchange) ||
+        !read_activation(exchange, &activation) || !read_sides(exchange, sides) ||
         !gsv_member_count(exchange, exchange->json, "truncate_prompt_tokens", -1, -1, &limit) ||
         !gsv_option_truncation_or(exchange, exchange->json, limit != 0, &job))
         return;
+    sides->is_raw = !activation;
     sides->truncation = job.truncation;
     method = gpuserve_model_rerank_method(exchange->served->model);
     if (method == GPUSERVE_RERANK_CROSS_ENCODER)
@@ -320,18 +357,44 @@ static void write_pooled(struct gsv_exchange *exchange)
     end_list(exchange);
 }
 
+/* Of the fields of /pooling with one supported meaning, refuses other values. */
+static bool check_pooling(struct gsv_exchange *exchange)
+{
+    static const struct {
+        const char *key, *const values[3];
+    } fixed[] = {
+        { "task", { "embed", NULL } },
+        { "embed_dtype", { "float32", NULL } },
+        { "endianness", { "native", "little", NULL } },
+    };
+
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        uint32_t value;
+
+        if (!gsv_member_choice(exchange, exchange->json, fixed[i].key, fixed[i].values, &value))
+            return false;
+    }
+    return true;
+}
+
 static void pooling(struct gsv_exchange *exchange)
 {
     static const char *const formats[] = { "float", "base64", NULL };
     static char base64[] = "base64";
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;
+    bool activation = true;
     uint32_t format = 0;
 
     if (!gsv_request_body_model(exchange) || !gsv_require_embedder(exchange) ||
+        !check_pooling(exchange) ||
         !gsv_member_choice(exchange, exchange->json, "encoding_format", formats, &format) ||
-        !gsv_option_vector(exchange, exchange->json, &job) || !read_input(exchange, &job, &inputs))
+        !gsv_option_vector(exchange, exchange->json, &job) ||
+        !gsv_member_flag(exchange, exchange->json, "use_activation", &activation) ||
+        !read_input(exchange, &job, &inputs))
         return;
+    if (!activation)
+        job.normalize = GPUSERVE_NORMALIZE_NO;
     exchange->state = format == 1 ? base64 : NULL;
     gsv_call_start(exchange, &job, &inputs, write_pooled);
 }

@@ -2,9 +2,16 @@
  * web_ui.c - serves the web UI at / and the API documentation at /docs.
  *
  * The build embeds the files of web_ui/ in the library: no disk access, no other hosts. The pages
- * are static and hold no data, so they need no API key; the API that they call does.
+ * are static and hold no data, so they need no API key; the API that they call does. A server that
+ * leaves out dialects leaves their paths out of the OpenAPI document, which /docs shows.
  */
+#include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
+
+#include "lib/base/error.h"
+
+#include <ctype.h>
+#include <string.h>
 
 /* Scripts and styles from this server only; no framing by other pages. */
 #define POLICY                                                                        \
@@ -41,7 +48,67 @@ FILE_OF(charts_js, "text/javascript; charset=utf-8")
 FILE_OF(docs_js, "text/javascript; charset=utf-8")
 FILE_OF(live_js, "text/javascript; charset=utf-8")
 FILE_OF(page_js, "text/javascript; charset=utf-8")
-FILE_OF(openapi_json, "application/json")
+
+extern const unsigned char gsv_page_openapi_json[];
+extern const size_t gsv_page_openapi_json_size;
+
+static void openapi_json(struct gsv_exchange *exchange)
+{
+    const struct gpuserve_http *server = exchange->server;
+
+    if (server->openapi)
+        put_file(exchange, (const unsigned char *)server->openapi, server->openapi_size,
+                 "application/json");
+    else
+        put_file(exchange, gsv_page_openapi_json, gsv_page_openapi_json_size, "application/json");
+}
+
+/* True if the server has this operation, whose method is in lower case. */
+static bool is_served(const struct gpuserve_http *server, const char *method, const char *path)
+{
+    char upper[8] = "";
+
+    for (size_t i = 0; method[i] && i + 1 < sizeof(upper); i++)
+        upper[i] = (char)toupper((unsigned char)method[i]);
+    return gsv_route_is_served(server->dialects, upper, path);
+}
+
+/* Deletes the operations that the server leaves out, and paths without one. */
+static void delete_left_out(const struct gpuserve_http *server, json_t *paths)
+{
+    const char *path, *method;
+    json_t *operations, *operation;
+    void *next_path, *next_method;
+
+    json_object_foreach_safe(paths, next_path, path, operations)
+    {
+        json_object_foreach_safe(operations, next_method, method, operation)
+        {
+            if (!is_served(server, method, path))
+                json_object_del(operations, method);
+        }
+        if (json_object_size(operations) == 0)
+            json_object_del(paths, path);
+    }
+}
+
+gpuserve_status gsv_http_make_document(struct gpuserve_http *server, gpuserve_error *error)
+{
+    json_t *document;
+
+    if (!server->options.dialects)
+        return GPUSERVE_OK;
+    document = json_loadb((const char *)gsv_page_openapi_json, gsv_page_openapi_json_size, 0, NULL);
+    if (document) {
+        delete_left_out(server, json_object_get(document, "paths"));
+        server->openapi = json_dumps(document, JSON_COMPACT | JSON_ENSURE_ASCII);
+        json_decref(document);
+    }
+    if (!server->openapi)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the OpenAPI document");
+    server->openapi_size = strlen(server->openapi);
+    return GPUSERVE_OK;
+}
 
 const struct gsv_route gsv_page_routes[] = {
     { "GET", "/", GSV_TEI, GSV_OPEN, index_html },

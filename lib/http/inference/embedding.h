@@ -117,4 +117,31 @@ bool gsv_long_start(struct gsv_exchange *exchange, struct gsv_long *wanted,
 void gsv_put_chunks(struct gsv_exchange *exchange, const struct gsv_long *wanted, size_t i,
                     size_t *at);
 
+/*
+ * Embeddings as JSON lines (`Accept: application/x-ndjson`), one for each text, computed and sent
+ * in blocks.
+ */
+
+struct gsv_row_stream {
+    struct gsv_stream stream; /* first: exchange->stream points to it */
+    /* Set by the dialect. Write one line without its line feed: row i of the call, of text
+     * `index`; and the last line, or NULL. */
+    void (*put_row)(struct gsv_exchange *exchange, size_t i, size_t index);
+    gsv_handler put_end;
+    /* Private. */
+    gpuserve_job job;
+    struct gsv_inputs inputs;
+    size_t at, block, columns; /* texts done, texts of a block */
+    float *output;             /* [block, columns] */
+    size_t *offsets;           /* [block + 1] */
+};
+
+/* Sets exchange->stream if the client asks for JSON lines. `rows` lives as long as the exchange.
+ * Before gsv_inputs_read(), which then accepts GSV_STREAM_INPUTS texts. */
+void gsv_row_stream_read(struct gsv_exchange *exchange, struct gsv_row_stream *rows);
+/* Starts the reply. `compact`: as in gsv_compact_start(), or NULL. False after gsv_refuse. */
+bool gsv_row_stream_start(struct gsv_exchange *exchange, struct gsv_row_stream *rows,
+                          struct gsv_compact *compact, const gpuserve_job *job,
+                          const struct gsv_inputs *inputs);
+
 #endif

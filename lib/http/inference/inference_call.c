@@ -11,6 +11,7 @@
 #include "lib/http/inference/inference_call.h"
 
 #include "lib/base/clock.h"
+#include "lib/base/error.h"
 #include "lib/http/inference/load_queue.h"
 #include "lib/http/inference/tasks.h"
 #include "lib/http/models/idle.h"
@@ -195,7 +196,12 @@ static bool refuse_job(struct gsv_exchange *exchange, gpuserve_status status,
                        const gpuserve_error *error)
 {
     const struct gsv_call *work = &exchange->work;
+    gpuserve_error in_stream = *error;
 
+    if (exchange->stream && exchange->stream->n_before > 0) {
+        gsv_fail_in(&in_stream, status, "after %zu inputs", exchange->stream->n_before);
+        error = &in_stream;
+    }
     if (status == GPUSERVE_E_INVALID && !work->is_load && has_no_text(exchange, &work->job))
         return gsv_refuse_tokens(exchange, status, error);
     return gsv_refuse_error(exchange, status, error);
@@ -407,6 +413,8 @@ static void add_headers(struct gsv_exchange *exchange)
     gsv_add_header(exchange, "x-gpuserve-dtype", dtypes[dtype]);
     gsv_add_header(exchange, "x-gpuserve-products-dtype", exchange->served->products_dtype);
     gsv_add_header(exchange, "x-gpuserve-space", result->fingerprint);
+    if (exchange->stream) /* the numbers are known at its end */
+        return;
     add_number(exchange, "x-gpuserve-truncated", usage->n_truncated);
     add_number(exchange, "x-compute-characters", usage->n_characters);
     add_number(exchange, "x-compute-tokens", usage->n_tokens);
@@ -456,7 +464,9 @@ void gsv_call_abandon(struct gsv_exchange *exchange)
             gsv_idle_note(exchange->server->idle_models, exchange->served, true);
         gsv_call_count_out(exchange);
     }
-    exchange->is_offloaded = exchange->work.waiting = false;
+    if (exchange->holds_model)
+        gsv_idle_note(exchange->server->idle_models, exchange->served, true);
+    exchange->is_offloaded = exchange->work.waiting = exchange->holds_model = false;
 }
 
 void gsv_call_finish(struct gsv_exchange *exchange)

@@ -15,10 +15,12 @@
 
 bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
 {
-    const size_t max_inputs = exchange->server->options.max_client_batch;
+    size_t max_inputs = exchange->server->options.max_client_batch;
 
     if (n == 0)
         return gsv_refuse(exchange, GSV_P_EMPTY, name, "`%s` cannot be empty", name);
+    if (exchange->stream && max_inputs < GSV_STREAM_INPUTS)
+        max_inputs = GSV_STREAM_INPUTS;
     return n <= max_inputs ||
            gsv_refuse(exchange, GSV_P_TOO_MANY, name,
                       "`%s` holds %zu inputs, the limit is %zu (--max-client-batch-size)", name, n,

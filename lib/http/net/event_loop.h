@@ -66,6 +66,7 @@ struct gsv_client {
     uint64_t stalled_ns;  /* when the client's output buffer filled; 0: it is empty */
     uint64_t taken_bytes; /* since stalled_ns */
     size_t held_bytes;    /* of a reply that libmicrohttpd has not fully written */
+    size_t request_bytes; /* of a request whose streamed reply is not complete */
     uint64_t linger_ns;   /* a rejection was sent: read and drop input until this time; 0: no */
     bool probation;       /* over max_connections: may send health checks only */
     bool waiting;         /* idle between two requests: no byte of the next one has arrived */

@@ -52,8 +52,10 @@ struct gpuserve_http {
     size_t n_allowed_hosts;
     char *predict_route, *health_route; /* further paths of /vertex and /health, or NULL */
     uint32_t dialects;                  /* set of gsv_route_dialects() */
-    char own_name[256];                 /* host name of this machine */
-    bool is_loopback;                   /* the listening address is a loopback address */
+    char *openapi;                      /* [openapi_size] document of these dialects; NULL: all */
+    size_t openapi_size;
+    char own_name[256]; /* host name of this machine */
+    bool is_loopback;   /* the listening address is a loopback address */
     uint64_t started_ns;
     uint64_t seed; /* random; part of request ids */
     _Atomic unsigned long long n_requests, n_reloads, n_failed_reloads;
@@ -93,6 +95,8 @@ void gsv_http_remove_socket(const struct gpuserve_http *server);
 /* mhd_callbacks.c: registers `client` as the owner of the socket that libmicrohttpd is about to
  * get. False: out of memory. */
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client);
+/* web_ui.c: makes server->openapi for a server that leaves out dialects. */
+gpuserve_status gsv_http_make_document(struct gpuserve_http *server, gpuserve_error *error);
 /* worker_threads.c: reports the unread reply bytes. Called on every turn of the event loop, which
  * also ends backpressure. */
 void gsv_http_tell_unread(struct gpuserve_http *server, size_t n_bytes);

@@ -94,7 +94,9 @@ void gsv_client_hold(struct gsv_client *client, size_t bytes)
 
 static size_t unread_bytes(const struct gsv_client *client)
 {
-    return client->stalled_ns && !client->ended ? client->held_bytes + client->out_end : 0;
+    return client->stalled_ns && !client->ended
+               ? client->held_bytes + client->request_bytes + client->out_end
+               : 0;
 }
 
 /* Bytes/s since the output stalled. */

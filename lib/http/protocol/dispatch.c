@@ -4,6 +4,7 @@
  *   request complete -> handler -> (job -> finish)* -> reply -> libmicrohttpd
  *
  * Long steps go to the worker threads: a large or compressed body, a long reply, a large result.
+ * A streamed reply continues in read_stream(), which libmicrohttpd calls for more of it.
  * While a step or a job runs elsewhere, the connection is suspended and counted in n_working.
  */
 #include "lib/http/models/idle.h"
@@ -14,14 +15,19 @@
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
 
+#include <string.h>
+
 /* A step over more data than this takes at least a quarter of a millisecond: a body is parsed at
  * about 6 ns a byte, a float is written as JSON in about 50 ns. */
 enum {
     SMALL_COMPRESSED_BYTES = 64 * 1024,
     SMALL_BODY_BYTES = 32 * 1024,
     SMALL_REPLY_FLOATS = 4 * 1024,
-    TINY_BODY_BYTES = 2048
+    TINY_BODY_BYTES = 2048,
+    STREAM_PART_BYTES = 32 * 1024
 };
+
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t capacity);
 
 /* --------------------------------------------------------------------------------------- reply */
 
@@ -42,6 +48,11 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
         return MHD_create_response_from_buffer(exchange->n_borrowed, (void *)exchange->borrowed,
                                                MHD_RESPMEM_PERSISTENT);
     }
+    if (exchange->stream && exchange->client)
+        exchange->client->request_bytes = exchange->stream->n_request_bytes;
+    if (exchange->stream)
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_PART_BYTES, read_stream,
+                                                 exchange, NULL);
     response = MHD_create_response_from_buffer(exchange->reply.size, exchange->reply.bytes,
                                                MHD_RESPMEM_MUST_FREE);
     if (!response)
@@ -56,9 +67,12 @@ static struct MHD_Response *make_response(struct gsv_exchange *exchange)
 enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
 {
     struct gpuserve_http *server = exchange->server;
-    struct MHD_Response *response = make_response(exchange);
+    struct MHD_Response *response;
     enum MHD_Result result;
 
+    if (exchange->status != 200) /* an error is one reply */
+        exchange->stream = NULL;
+    response = make_response(exchange);
     gsv_worker_threads_taken_over(server->workers, exchange);
     if (!response)
         return MHD_NO;
@@ -70,7 +84,8 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
         MHD_add_response_header(response, "Connection", "close");
     result = MHD_queue_response(exchange->connection, exchange->status, response);
     MHD_destroy_response(response);
-    gsv_exchange_shrink(exchange);
+    if (!exchange->stream)
+        gsv_exchange_shrink(exchange);
     return result;
 }
 
@@ -162,6 +177,69 @@ enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange)
     }
     gsv_compress_reply(exchange, SMALL_COMPRESSED_BYTES);
     return gsv_advance_send(exchange);
+}
+
+/* --------------------------------------------------------------------------------- streamed reply
+ */
+
+/* A refusal after the first block has replaced the block: it becomes the last line. */
+static void end_failed_stream(struct gsv_exchange *exchange)
+{
+    if (exchange->status == 200 || exchange->stream->is_last)
+        return;
+    gsv_buffer_text(&exchange->reply, "\n");
+    exchange->stream->is_last = true;
+}
+
+/* Takes the worker thread's or the library's result up, or starts the next block. False: the
+ * connection is suspended, or is to be resumed at once. */
+static bool advance_stream(struct gsv_exchange *exchange)
+{
+    struct gsv_stream *stream = exchange->stream;
+
+    if (exchange->work.waiting) {
+        if (takes_long(exchange) && hand_over(exchange))
+            return false;
+        gsv_call_finish(exchange);
+    } else {
+        exchange->reply.size = stream->taken = 0;
+        stream->next(exchange);
+        if (exchange->work.waiting)
+            return !gsv_call_suspend(exchange);
+    }
+    return true;
+}
+
+/* libmicrohttpd's reader of a streamed reply, on the event loop thread. Returns 0 with the
+ * connection suspended until there is more. */
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t capacity)
+{
+    struct gsv_exchange *exchange = user;
+    struct gsv_stream *stream = exchange->stream;
+    size_t size;
+
+    (void)position;
+    if (exchange->is_offloaded) {
+        exchange->is_offloaded = false;
+        gsv_call_count_out(exchange);
+        gsv_worker_threads_taken_over(exchange->server->workers, exchange);
+        end_failed_stream(exchange);
+    }
+    while (stream->taken == exchange->reply.size || exchange->work.waiting) {
+        if (stream->is_last && !exchange->work.waiting)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (!advance_stream(exchange))
+            return 0;
+        end_failed_stream(exchange);
+    }
+    size = exchange->reply.size - stream->taken;
+    size = size < capacity ? size : capacity;
+    memcpy(to, exchange->reply.bytes + stream->taken, size);
+    stream->taken += size;
+    exchange->n_reply_bytes += size;
+    if (exchange->client)
+        gsv_client_hold(exchange->client, exchange->reply.size - stream->taken);
+    return (ssize_t)size;
 }
 
 void gsv_dispatch_offload(struct gsv_exchange *exchange)

@@ -60,6 +60,22 @@ struct gsv_call {
     bool waiting; /* started and not finished */
 };
 
+/*
+ * A reply that is made and sent in blocks. The first block is the reply of the handler or of a
+ * `finish`; its status and headers are sent with it. When the client has taken a block, `next` runs
+ * on the event loop thread and starts the job of the next one, whose `finish` appends to
+ * exchange->reply. A refusal after the first block becomes the last line.
+ */
+struct gsv_stream {
+    gsv_handler next;
+    size_t taken;    /* bytes of exchange->reply */
+    size_t n_before; /* texts of the blocks before, for errors, which count from a block's first */
+    bool is_last;    /* no block follows */
+    size_t n_request_bytes; /* of the body, whose parsed form lives as long as the stream */
+};
+
+enum { GSV_STREAM_INPUTS = 10000 }; /* texts of a streamed reply, or max_client_batch if more */
+
 /* Accumulated cost of the work, for the reply's headers. */
 struct gsv_request_usage {
     size_t n_tokens, n_truncated, n_characters;
@@ -107,7 +123,9 @@ struct gsv_exchange {
     size_t n_reply_bytes; /* body size, set when the reply is queued */
     size_t n_made_bytes;  /* the part that worker threads count as made but not yet queued */
     struct gsv_buffer reply;
-    int reply_fd;         /* -1, or a file whose n_borrowed bytes are the reply */
+    struct gsv_stream *stream; /* NULL: one reply */
+    bool holds_model;          /* `served` is not idle between the blocks of a stream */
+    int reply_fd;              /* -1, or a file whose n_borrowed bytes are the reply */
     const void *borrowed; /* [n_borrowed] used instead of `reply`: bytes that outlive the server */
     size_t n_borrowed;
     struct {
@@ -192,15 +210,20 @@ bool gsv_call_count_in(struct gsv_exchange *exchange);
 void gsv_call_count_out(struct gsv_exchange *exchange);
 
 /*
- * Gzip of replies, where the client accepts it and it is worth its cost.
+ * Compression of replies, where the client accepts it and it is worth its cost.
  */
+
+/* Loads libzstd if it is installed, once in a process; before a sandbox that denies its folder. */
+void gsv_compress_load(void);
 
 /* The quality of `coding` in an Accept-Encoding field, in thousandths; 0: not accepted. NULL
  * accepts none. */
 unsigned gsv_accepted(const char *field, const char *coding);
+/* The same of a field such as Accept, without its `*`: 0 unless the field has the name itself. */
+unsigned gsv_accepted_by_name(const char *field, const char *name);
 
-/* Replaces the complete reply by its gzip form and adds the headers, once. A reply of more than
- * `max_bytes` stays as it is. */
+/* Replaces the complete reply by its compressed form and adds the headers, once. A reply of more
+ * than `max_bytes` stays as it is. */
 void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes);
 
 /*

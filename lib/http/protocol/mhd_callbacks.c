@@ -164,6 +164,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     gsv_access_log_write(exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
+        exchange->client->request_bytes = 0;
         gsv_client_hold(exchange->client, 0); /* one reply at a time, even with pipelining */
         atomic_fetch_sub(&exchange->client->n_open, 1);
         gsv_event_loop_answered(exchange->client);

@@ -117,6 +117,18 @@ static bool is_served(uint32_t selected, const struct gsv_route *route, const ch
     return !is_of_dialect;
 }
 
+bool gsv_route_is_served(uint32_t selected, const char *method, const char *pattern)
+{
+    for (size_t t = 0; t < N_TABLES; t++) {
+        for (const struct gsv_route *route = tables[t].rows; route->method; route++) {
+            if (strcmp(route->method, method) == 0 && strcmp(route->pattern, pattern) == 0 &&
+                is_served(selected, route, protocol_of(route, &tables[t])))
+                return true;
+        }
+    }
+    return false;
+}
+
 static gpuserve_status unknown_dialect(const char *name, size_t size, gpuserve_error *error)
 {
     char known[256] = "";

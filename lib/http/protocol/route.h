@@ -46,6 +46,9 @@ gpuserve_status gsv_route_dialects(uint32_t *dialects, const char *names, gpuser
 /* True if `names`, as above, has this one. */
 bool gsv_route_has_dialect(const char *names, const char *name);
 
+/* True if a server with these dialects has this method and pattern. */
+bool gsv_route_is_served(uint32_t dialects, const char *method, const char *pattern);
+
 /* Sets route, model_name, version and dialect of the exchange. False after gsv_refuse: unknown
  * path, path of a dialect that is left out, or wrong method. */
 bool gsv_route_find(struct gsv_exchange *exchange);

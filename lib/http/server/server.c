@@ -13,6 +13,7 @@
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access_log.h"
+#include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/protocol/worker_threads.h"
 
@@ -283,10 +284,14 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = gsv_route_dialects(&server->dialects, server->options.dialects, error);
     if (st == GPUSERVE_OK)
+        st = gsv_http_make_document(server, error);
+    if (st == GPUSERVE_OK)
         st = check_batches(&server->options, error);
     if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
     server->has_keys = server->keys->n > 0;
+    if (server->options.compression != GPUSERVE_COMPRESSION_NEVER)
+        gsv_compress_load();
     if (st == GPUSERVE_OK)
         st = gsv_tls_open(&server->tls, &server->options, error);
     return st;
@@ -474,6 +479,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_hosts_close(server);
     free(server->predict_route);
     free(server->health_route);
+    free(server->openapi);
     gsv_keys_close(server->keys);
     gsv_tls_close(&server->tls);
     gsv_access_log_close(server->access_log);

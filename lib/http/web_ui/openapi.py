@@ -111,7 +111,7 @@ COHERE_EMBED = record(("texts",), model=MODEL, texts=TEXTS, input_type={"type": 
 METHOD = {"type": ["string", "null"], "enum": ["cross-encoder", "cosine", "max-sim", None],
           "description": "the score of a document; default: the model's own"}
 RERANK = record(("query", "documents"), model=MODEL, query=TEXT, documents=DOCUMENTS,
-                top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "alias of `top_n`"}, return_documents=FLAG, raw_scores=FLAG,
+                top_n=AT_LEAST_1, top_k={**AT_LEAST_1, "description": "alias of `top_n`"}, return_documents=FLAG, raw_scores=FLAG, use_activation=FLAG,
                 method=METHOD,
                 instruction=TEXT,
                 max_tokens_per_doc={**AT_LEAST_1, "description": "truncate each document at this number of tokens"},
@@ -177,7 +177,7 @@ SCORES = record(("data",), data={"type": "array"}, usage={"type": "object"})
 ROWS = [
     *[("POST", path, "openai", summary, record(
         ("input",), model=MODEL, input=LLAMA_INPUT, encoding_format=VECTOR_TYPE, embedding_type=VECTOR_TYPE,
-        output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, user={"type": "string"},
+        output_dtype=VECTOR_TYPE, embed_dtype=VECTOR_TYPE, dimensions=DIMENSIONS, output_dimension=DIMENSIONS, normalize=FLAG, use_activation=FLAG, user={"type": "string"},
         chunking={**CHUNKING, "description": "embed texts over the model's limit whole"},
         late_chunking={**FLAG, "description": "the inputs are the chunks of one text"},
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
@@ -191,9 +191,9 @@ ROWS = [
       for path, summary in (("/v1/models", "List models"), ("/models", "Alias of /v1/models"))],
     *[("POST", path, "openai", "Classify (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, activation=FLAG, use_activation=FLAG,
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/classify", "/v1/classify")],
-    *[("POST", path, "openai", "Score pairs of texts (vLLM)", record((), model=MODEL, text_1={}, text_2={}, queries={}, documents={},
+    *[("POST", path, "openai", "Score pairs of texts (vLLM)", record((), model=MODEL, text_1={}, text_2={}, queries={}, documents={}, items={}, data_1={}, data_2={}, activation=FLAG, use_activation=FLAG,
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
-    ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, dimensions=DIMENSIONS,
+    ("POST", "/pooling", "openai", "Embed (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, normalize=FLAG, use_activation=FLAG, dimensions=DIMENSIONS,
      encoding_format={"type": "string", "enum": ["float", "base64"]}, truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES),
     ("POST", "/embedding", "openai", "Embed (llama.cpp)", record((), model=MODEL, content=LLAMA_INPUT,
      input={**LLAMA_INPUT, "description": "alias of `content`"}, embd_normalize={"type": "integer", "enum": [2, -1]}, truncate=TRUNCATE, truncation_direction=SIDE),
@@ -315,6 +315,8 @@ def parameters(method, path):
             for name in ("model", "version", "id") if f"{{{name}}}" in path]
 
 
+# Paths that reply JSON lines to a client that accepts them.
+STREAMED = ("/v1/embeddings", "/embeddings", "/openai/deployments/{model}/embeddings", "/embed", "/invocations")
 # Paths of two dialects: the fields of the request decide whose errors it gets.
 OF_LLAMA_TOO = ("/rerank", "/reranking", "/tokenize")
 
@@ -323,6 +325,8 @@ def operation(method, path, dialect, summary, request, reply):
     """One row as an OpenAPI operation."""
     media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
     responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
+    if path in STREAMED:
+        responses["200"]["content"]["application/x-ndjson"] = {"schema": {"type": "string", "description": "a line for each text"}}
     errors = [{"$ref": f"#/components/schemas/{name}_error"} for name in (dialect, *(("openai",) if path in OF_LLAMA_TOO else ()))]
     error = errors[0] if len(errors) == 1 else {"anyOf": errors}
     for status, text in STATUSES.items():

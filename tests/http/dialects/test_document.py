@@ -110,6 +110,16 @@ class Dialects(unittest.TestCase):
         self.assertIn("`batch_dir` needs `openai` among the `dialects`", done.err)
 
 
+def openapi():
+    """The document of all dialects, as the build makes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = os.path.join(folder, "openapi.json")
+        version = gpuserve("--version").out.split()[1]
+        subprocess.run([sys.executable, os.path.join(ROOT, "lib/http/web_ui/openapi.py"), version, made], check=True)
+        with open(made, encoding="utf-8") as file:
+            return json.load(file)
+
+
 class Selected(Served):
     arguments = (MINILM, "--dialects", "openai,vertex", "--predict-route", "/embed")
 
@@ -132,6 +142,18 @@ class Selected(Served):
         self.assertEqual(self.server.get("/v1/models").json()["data"][0]["id"], "all-MiniLM-L6-v2")
         self.assertIn(b"gpuserve_http_ready 1", self.server.get("/metrics").body)
         self.assertEqual(self.server.post("/v1/embeddings", {"input": "a"}).status, 200)
+
+    def test_the_document_has_what_is_there(self):
+        """And what it says of an operation is what a server with all dialects says."""
+        there = {(one["method"], one["path"]) for one in listed(*self.arguments[1:3])}
+        document = self.server.get("/openapi.json").json()
+        named = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+        self.assertEqual(named, there)
+        self.assertNotIn(("POST", "/"), there)  # of Hugging Face, beside the page at GET /
+        everything = openapi()
+        self.assertEqual({**document, "paths": 0}, {**everything, "paths": 0})
+        for method, path in there:
+            self.assertEqual(document["paths"][path][method.lower()], everything["paths"][path][method.lower()])
 
     def test_borders(self):
         # A path of a dialect that is left out is free for --predict-route.
@@ -158,7 +180,7 @@ class Clients(unittest.TestCase):
         with open(os.path.join(ROOT, "tests/http/requirements-frameworks.txt"), encoding="utf-8") as file:
             names = re.findall(r"^([\w-]+)==", file.read(), re.MULTILINE)
         self.assertGreater(len(names), 5)
-        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client"):
+        for name in (*names, "openai", "huggingface_hub", "tritonclient", "cohere", "ollama", "tei-client", "curl", "net/http", "java.net.http", "urllib"):
             self.assertRegex(section, r"(?<![\w-])%s(?![\w-])" % name)
 
 

@@ -1,5 +1,6 @@
-"""Replies compressed by gzip: where the client accepts it, the client is remote and it helps."""
+"""Replies compressed by gzip and zstd: where the client accepts it, the client is remote and it helps."""
 import base64
+import ctypes
 import gzip
 import json
 import unittest
@@ -7,6 +8,26 @@ import unittest
 from serving import MINILM, Served, Server, main
 
 TEXTS = ["a dog %d" % i for i in range(20)]
+
+
+def zstd_decompress(data):
+    """By libzstd itself, the frame's size in its head."""
+    library = ctypes.CDLL("libzstd.so.1")
+    library.ZSTD_getFrameContentSize.restype = ctypes.c_ulonglong
+    library.ZSTD_decompress.restype = ctypes.c_size_t
+    size = library.ZSTD_getFrameContentSize(data, ctypes.c_size_t(len(data)))
+    to = ctypes.create_string_buffer(size)
+    made = library.ZSTD_decompress(to, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
+    if library.ZSTD_isError(ctypes.c_size_t(made)):
+        raise ValueError("no zstd frame")
+    return to.raw[:made]
+
+
+try:
+    ctypes.CDLL("libzstd.so.1")
+    HAS_ZSTD = True
+except OSError:
+    HAS_ZSTD = False
 
 
 class Always(Served):
@@ -24,6 +45,21 @@ class Always(Served):
             self.assertEqual((reply.headers["Content-Encoding"], reply.headers["Vary"]), ("gzip", "Accept-Encoding"), accepted)
             self.assertLess(len(reply.body), 0.75 * len(plain.body))
             self.assertEqual(gzip.decompress(reply.body), plain.body)
+
+    @unittest.skipUnless(HAS_ZSTD, "needs libzstd.so.1")
+    def test_zstd(self):
+        """For clients that name it, unless they prefer gzip."""
+        for texts in (TEXTS, TEXTS * 25):  # the larger one is compressed by a worker thread
+            plain = self.ask(None, inputs=texts)
+            for accepted in ("zstd", "gzip, deflate, br, zstd", "gzip;q=0.5, zstd;q=0.5", "ZSTD;q=0.1", "gzip;q=0, zstd", "zstd, *;q=0"):
+                reply = self.ask(accepted, inputs=texts)
+                self.assertEqual((reply.headers["Content-Encoding"], reply.headers["Vary"]), ("zstd", "Accept-Encoding"), accepted)
+                self.assertLess(len(reply.body), 0.75 * len(plain.body))
+                self.assertEqual(zstd_decompress(reply.body), plain.body)
+        for accepted, coding in (("gzip, zstd;q=0.9", "gzip"), ("gzip, zstd;q=0", "gzip"), ("*", "gzip"), ("zstd;q=0, *", "gzip"), ("zstd;q=0", None)):
+            self.assertEqual(self.ask(accepted).headers["Content-Encoding"], coding, accepted)
+        reply = self.ask("zstd", "/v1/embeddings", input=TEXTS, encoding_format="base64")
+        self.assertIsNone(reply.headers["Content-Encoding"])
 
     def test_who_does_not_accept_it(self):
         for accepted in ("", "identity", "br", "gzip;q=0", "gzip; q=0.000", "*;q=0", "gzipped", "gzip;q=0, *"):

@@ -2,10 +2,12 @@
 import ctypes
 import errno
 import os
+import pathlib
 import shutil
 import signal
 import struct
 import tempfile
+import threading
 import unittest
 
 from serving import MINILM, PATIENCE, Server, embed, main, wait_until
@@ -102,6 +104,25 @@ class Files(unittest.TestCase):
         self.assertIn("model as it was", err)
         self.assertIn("Permission denied", err)
         self.assertNotIn("file access is not restricted", err)
+
+    def test_wrong_options_make_nothing(self):
+        """Neither the folder of batches nor the log, which the sandbox makes before the server opens them."""
+        folder, log = self.at("batches"), self.at("access.log")
+        for wrong in (("--dialects", "tei"), ("--cors-origin", "nowhere"), ("--host", "0.0.0.0"), ("--tls-cert", self.at("none"))):
+            with self.assertRaisesRegex(AssertionError, "no server: "):
+                Server(MINILM, "--batch-dir", folder, "--access-log", log, *wrong)
+            self.assertEqual([os.path.exists(one) for one in (folder, log)], [False, False], wrong)
+
+    def test_keys_of_a_pipe(self):
+        """It is read once, as `--api-key-file <(command)` needs it."""
+        keys = self.at("keys")
+        os.mkfifo(keys)
+        writer = threading.Thread(target=lambda: pathlib.Path(keys).write_text("secret\n", encoding="ascii"))
+        writer.start()
+        self.start(MINILM, "--api-key-file", keys)
+        writer.join()
+        for key, status in (("secret", 200), ("other", 401)):
+            self.assertEqual(self.server.get("/v1/models", Authorization="Bearer " + key).status, status)
 
     def test_without_the_sandbox(self):
         _, beyond = self.models()
