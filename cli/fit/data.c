@@ -191,8 +191,7 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
     return rename_labels(labels, names);
 }
 
-int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model,
-                       const struct cli_args *args)
+int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model)
 {
     const size_t n = gpuserve_model_label_count(model);
 
@@ -203,8 +202,8 @@ int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpus
         while (j < n && strcmp(gpuserve_model_label(model, j), label->name) != 0)
             j++;
         if (j == n) {
-            cli_fail("%s: label \"%s\": the classifier of %s has no label \"%s\"", label->where,
-                     label->given, args->model, label->name);
+            cli_fail("%s: label \"%s\": the model has no label \"%s\"", label->where, label->given,
+                     label->name);
             cli_hint("`gpuserve inspect` lists its labels; --label-name OLD=NEW renames a label of "
                      "the data");
             return CLI_FAILED;

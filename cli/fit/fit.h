@@ -58,8 +58,7 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
 void cli_fit_labels_free(struct fit_labels *labels);
 /* map[i]: index of label i, by its name, among the labels of the model's classifier. An error if
  * the classifier lacks one. */
-int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model,
-                       const struct cli_args *args);
+int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model);
 
 /* Moves the fraction `part` of `from` to `to`. A hash of text and seed selects the texts: equal
  * texts stay together, and the order of the file has no effect. */

@@ -85,7 +85,7 @@ int cli_bench_devices(const struct cli_args *args, json_t *table)
             cli_lesson_row(table, devices[i].name, -1, "no such device");
             continue;
         }
-        result = cli_fit_map_labels(map, &data->labels, model, args);
+        result = cli_fit_map_labels(map, &data->labels, model);
         if (result == CLI_OK)
             result = cli_fit_classify(found, &data->set, model, args);
         if (i == 0)

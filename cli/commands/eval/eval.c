@@ -259,8 +259,9 @@ static int check_task(const struct cli_args *args)
                          "--similarity are not valid");
     if (!classification && (args->train || args->split > 0 || args->seed > 0 || args->c > 0 ||
                             args->tolerance > 0 || args->label_names.n || args->head))
-        return cli_usage("--head, --train, --split, --seed, --C, --tolerance and --label-name belong "
-                         "to --task classification");
+        return cli_usage(
+            "--head, --train, --split, --seed, --C, --tolerance and --label-name belong "
+            "to --task classification");
     if (args->train && args->split > 0)
         return cli_usage("--train and --split exclude each other");
     return cli_fit_check_where(args);

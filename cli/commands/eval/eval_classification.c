@@ -25,7 +25,8 @@ struct classification {
     size_t n_names;
 };
 
-/* ---------------------------------------------------------------------------------------- scores */
+/* ---------------------------------------------------------------------------------------- scores
+ */
 
 struct counts {
     size_t right, wanted, found;
@@ -78,7 +79,8 @@ static int add_scores(json_t *row, const struct classification *c)
     return result;
 }
 
-/* ------------------------------------------------------------------------------------- the files */
+/* ------------------------------------------------------------------------------------- the files
+ */
 
 static int read_files(struct classification *c, const struct cli_args *args)
 {
@@ -103,16 +105,16 @@ static int read_files(struct classification *c, const struct cli_args *args)
 /* Options of vectors and heads, which a model with a classifier does not use. */
 static const char *head_option(const struct cli_args *args)
 {
-    return args->train                          ? "--train"
-           : args->split > 0                    ? "--split"
-           : args->c > 0                        ? "--C"
-           : args->tolerance > 0                ? "--tolerance"
-           : args->seed > 0                     ? "--seed"
-           : args->dimensions                   ? "--dimensions"
-           : args->precision                    ? "--precision"
-           : args->ranges                       ? "--ranges"
+    return args->train                         ? "--train"
+           : args->split > 0                   ? "--split"
+           : args->c > 0                       ? "--C"
+           : args->tolerance > 0               ? "--tolerance"
+           : args->seed > 0                    ? "--seed"
+           : args->dimensions                  ? "--dimensions"
+           : args->precision                   ? "--precision"
+           : args->ranges                      ? "--ranges"
            : args->prompt || args->prompt_name ? "a prompt"
-                                                : NULL;
+                                               : NULL;
 }
 
 static int classify(struct classification *c, gpuserve_model *model, const struct cli_args *args)
@@ -124,7 +126,7 @@ static int classify(struct classification *c, gpuserve_model *model, const struc
     c->names = cli_alloc(c->n_names, sizeof(*c->names));
     for (size_t k = 0; k < c->n_names; k++)
         c->names[k] = gpuserve_model_label(model, k);
-    result = cli_fit_map_labels(map, &c->labels, model, args);
+    result = cli_fit_map_labels(map, &c->labels, model);
     for (size_t i = 0; i < c->test.n && result == CLI_OK; i++)
         c->wanted[i] = map[c->test.labels[i]];
     free(map);

@@ -1,10 +1,11 @@
 /*
- * eval_vectors.c - the vectors that `gpuserve eval` compares: those of --precision and --similarity.
+ * eval_vectors.c - the vectors that `gpuserve eval` compares: those of --precision and
+ * --similarity.
  *
  *   vectors of `gpuserve embed` -> values of --precision as numbers -> unit length for the cosine
  *
- * As in the evaluators of sentence-transformers, int8 and uint8 values count as they are stored, and
- * the bits of binary vectors as 0 and 1.
+ * As in the evaluators of sentence-transformers, int8 and uint8 values count as they are stored,
+ * and the bits of binary vectors as 0 and 1.
  */
 #include "cli/commands/eval/eval.h"
 #include "cli/io/output.h"
@@ -49,8 +50,8 @@ void cli_eval_vectors_close(struct eval_vectors *vectors)
 static float from_half(uint16_t bits)
 {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const float size = exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
-                                : ldexpf((float)fraction, -24);
+    const float size =
+        exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
 
     return bits >> 15 ? -size : size;
 }
