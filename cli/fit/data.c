@@ -191,6 +191,21 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
     return rename_labels(labels, names);
 }
 
+static int unknown_label(const struct fit_label *label, const gpuserve_model *model)
+{
+    const size_t n = gpuserve_model_label_count(model);
+    char names[256] = "";
+
+    for (size_t i = 0; i < n; i++) {
+        strncat(names, i ? ", " : "", sizeof(names) - strlen(names) - 1);
+        strncat(names, gpuserve_model_label(model, i), sizeof(names) - strlen(names) - 1);
+    }
+    cli_fail("%s: label \"%s\": the model has no label \"%s\"", label->where, label->given,
+             label->name);
+    cli_hint("the model's labels are %s; --label-name OLD=NEW renames a label of the data", names);
+    return CLI_FAILED;
+}
+
 int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model)
 {
     const size_t n = gpuserve_model_label_count(model);
@@ -201,13 +216,8 @@ int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpus
 
         while (j < n && strcmp(gpuserve_model_label(model, j), label->name) != 0)
             j++;
-        if (j == n) {
-            cli_fail("%s: label \"%s\": the model has no label \"%s\"", label->where, label->given,
-                     label->name);
-            cli_hint("`gpuserve inspect` lists its labels; --label-name OLD=NEW renames a label of "
-                     "the data");
-            return CLI_FAILED;
-        }
+        if (j == n)
+            return unknown_label(label, model);
         map[i] = (int32_t)j;
     }
     return CLI_OK;

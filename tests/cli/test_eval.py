@@ -186,7 +186,7 @@ class Eval(Case):
         head = self.path("head.safetensors")
         self.works("fit", TINY, "--train", train, "-o", head, "-d", "cpu")
         done = self.fails(1, 'new.csv: line 4: label "c"', "eval", TINY, "--head", head, "--task", "classification", "-i", source)
-        self.assertIn("--label-name", done.err)
+        self.assertIn("the model's labels are a, b; --label-name", done.err)
         self.fails(1, 'has no label "d"', "eval", TINY, "--head", head, "--task", "classification", "-i", source, "--label-name", "c=d")
         row, = self.classification(TINY, source, "--head", head, "--label-name", "c=b")
         self.assertEqual([label["support"] for label in row["labels"]], [1, 3])
