@@ -56,13 +56,13 @@ def retrieval(program, rng):
 class Quantized:
     """What EmbeddingSimilarityEvaluator asks of a model: vectors of the program, stored with the ranges of a file."""
 
-    def __init__(self, program, precision, ranges):
-        self.program, self.precision, self.ranges = program, precision, ranges
+    def __init__(self, program, precision, ranges=None, dimensions=None):
+        self.program, self.precision, self.ranges, self.dimensions = program, precision, ranges, dimensions
         self.model_card_data = types.SimpleNamespace(set_evaluation_metrics=lambda *_: None)
 
     def encode(self, sentences, **_):
         from sentence_transformers.util import quantize_embeddings
-        rows = vectors(self.program, TINY, sentences).astype(np.float32)
+        rows = vectors(self.program, TINY, sentences).astype(np.float32)[:, :self.dimensions]
         return rows if self.precision == "float32" else quantize_embeddings(rows, self.precision, ranges=self.ranges)
 
 
@@ -71,15 +71,15 @@ def precisions(program, pairs, score):
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
     rows = vectors(program, TINY, sorted({text for pair in pairs for text in pair}))
     ranges = np.array([rows.min(axis=0), rows.max(axis=0)], dtype=np.float32)
-    made = {"ranges": ranges.tolist(), "cosine": {}, "dot": {}}
-    for precision in PRECISIONS:
-        evaluator = EmbeddingSimilarityEvaluator(*zip(*pairs), score, precision=precision, similarity_fn_names=["cosine", "dot"],
-                                                 main_similarity="cosine", write_csv=False)
-        got = evaluator(Quantized(program, precision, ranges))
-        for name in ("cosine", "dot"):
-            made[name][precision] = {score: float(got[next(key for key in got if key.endswith(f"{score}_{name}"))])
-                                     for score in ("spearman", "pearson")}
-    return made
+
+    def measure(precision, similarity, dimensions=None):
+        evaluator = EmbeddingSimilarityEvaluator(*zip(*pairs), score, precision=precision, similarity_fn_names=[similarity], write_csv=False)
+        got = evaluator(Quantized(program, precision, ranges, dimensions))
+        return {name: float(got[next(key for key in got if key.endswith(f"{name}_{similarity}"))]) for name in ("spearman", "pearson")}
+
+    return {"ranges": ranges.tolist(), **{similarity: {precision: measure(precision, similarity) for precision in PRECISIONS}
+                                          for similarity in ("cosine", "dot")},
+            "binary of 12 dimensions": measure("binary", "dot", 12)}  # the last byte of a vector is not full
 
 
 def classification(program, rng):

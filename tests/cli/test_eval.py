@@ -56,6 +56,9 @@ class Eval(Case):
                 for score in scores:
                     by_chance = "int" in name or ("binary" in name and (similarity, score) == ("cosine", "spearman"))
                     self.assertAlmostEqual(row[score], scores[score], delta=4e-3 if by_chance else 1e-5, msg=(similarity, name))
+        row, = self.rows("sts", "--precision", "binary", "--similarity", "dot", "--dimensions", "12")
+        for score, found in want["binary of 12 dimensions"].items():
+            self.assertAlmostEqual(row[score], found, delta=1e-5, msg=score)
         rows = self.rows("sts", "--dtypes", "float32,bfloat16", "--precisions", "float16,int8")
         self.assertEqual([(row["dtype"], row["precision"]) for row in rows],
                          [("float32", "float16"), ("float32", "int8"), ("bfloat16", "float16"), ("bfloat16", "int8")])
