@@ -161,17 +161,24 @@ const struct cli_command cli_commands[] = {
       "  gpuserve plan MODEL --rate 500 --p99-ms 50\n"
       "  gpuserve plan MODEL --rate 500 --input texts.txt --json >plan.json\n"
       "  gpuserve plan --measured plan.json --rate 5000 --core-price 0.03\n" },
-    { "eval", cli_eval, true, "eval MODEL --task sts|pairs|retrieval --input FILE [OPTION...]",
-      "measure how good a model is on your text pairs",
-      "The file is CSV or JSON Lines with `text`, `pair`, and `score` (sts) or `label` (pairs).\n"
+    { "eval", cli_eval, true,
+      "eval MODEL --task sts|pairs|retrieval|classification --input FILE [OPTION...]",
+      "measure how good a model is on your text pairs or labelled texts",
+      "The file is CSV or JSON Lines with `text`, `pair`, and `score` (sts) or `label` (pairs);\n"
+      "classification: `text` and `label`.\n"
       "sts: Spearman and Pearson correlation of the cosine similarity with the scores. pairs:\n"
       "average precision, best accuracy and best F1 with their thresholds, for labels 0 and 1.\n"
       "retrieval: each pair is a query and a document relevant to it; nDCG@10, MRR@10,\n"
       "recall@10 and accuracy@1 of a search in all documents of the file.\n"
-      "--dtypes prints a row for each compute format.\n\n"
+      "classification: accuracy, F1, and precision and recall of each label, of the model's\n"
+      "classifier; for an embedding model of the linear head that `gpuserve fit` trains, on\n"
+      "--train or on a part of each label's texts (--split, --seed), measured on the rest.\n"
+      "--dtypes and --precisions print a row for each compute format and element type.\n\n"
       "  gpuserve eval MODEL --task sts --input sts.csv --dtypes float32,bfloat16,int8\n"
       "  gpuserve eval MODEL --task pairs --input pairs.jsonl --dimensions 128 --json\n"
-      "  gpuserve eval MODEL --task retrieval --input questions.csv --pair-column answer\n" },
+      "  gpuserve eval MODEL --task retrieval --input questions.csv --pair-column answer\n"
+      "  gpuserve eval MODEL --task classification --input tickets.csv --precisions "
+      "float32,int8\n" },
 };
 
 const size_t cli_n_commands = sizeof(cli_commands) / sizeof(cli_commands[0]);

@@ -167,17 +167,11 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
     return CLI_OK;
 }
 
-static bool has_ranges(const struct cli_args *args)
-{
-    return args->precision == GPUSERVE_PRECISION_INT8 ||
-           args->precision == GPUSERVE_PRECISION_UINT8;
-}
-
 /* Ranges of int8 and uint8: of --ranges, or of the built-in texts with the options of `job`. */
 static int set_ranges(struct embed *embed, gpuserve_model *model, const gpuserve_job *job,
                       const struct cli_args *args)
 {
-    if (!has_ranges(args))
+    if (!cli_has_ranges(args))
         return CLI_OK;
     return args->ranges ? cli_ranges_read(&embed->ranges, args->ranges, embed->dim)
                         : cli_ranges_builtin(&embed->ranges, model, job, embed->dim);
@@ -275,7 +269,7 @@ int cli_embed(const struct cli_args *args)
     result = cli_output_suffix(args, "embed", ".npy .txt .tsv .csv .json .jsonl");
     if (result != CLI_OK)
         return result;
-    if (args->ranges && !has_ranges(args))
+    if (args->ranges && !cli_has_ranges(args))
         return cli_usage("--ranges needs --precision int8 or uint8");
     result = cli_input_from(&input, args, false);
     if (result != CLI_OK)

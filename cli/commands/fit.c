@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_C 10.0
-#define DEFAULT_TOLERANCE 1e-4 /* scikit-learn's default */
-
 enum { TRAIN, VALIDATION, TEST, N_SETS };
 
 struct fit {
@@ -34,11 +31,7 @@ static int check_usage(const struct cli_args *args)
         return cli_usage("fit does not accept arguments: \"%s\"", args->rest[0]);
     if (args->test && args->split > 0)
         return cli_usage("--test and --split exclude each other");
-    for (size_t i = 0; i < args->where.n; i++) {
-        if (!strchr(args->where.items[i], '='))
-            return cli_usage("--where %s: expected COLUMN=VALUE", args->where.items[i]);
-    }
-    return CLI_OK;
+    return cli_fit_check_where(args);
 }
 
 static int read_sets(struct fit *fit, const struct cli_args *args)
@@ -74,7 +67,8 @@ static int embed_sets(struct fit *fit, gpuserve_model *model, const struct cli_a
     static const char *const names[N_SETS] = { "training texts", "validation texts", "test texts" };
 
     for (int i = 0; i < N_SETS; i++) {
-        if (fit->sets[i].n && cli_fit_embed(&fit->sets[i], model, names[i], args) != CLI_OK)
+        if (fit->sets[i].n &&
+            cli_fit_embed(&fit->sets[i], model, names[i], GPUSERVE_NORMALIZE_YES, args) != CLI_OK)
             return CLI_FAILED;
     }
     return CLI_OK;
@@ -85,11 +79,11 @@ static int embed_sets(struct fit *fit, gpuserve_model *model, const struct cli_a
 static void solve(struct fit *fit, const struct cli_args *args)
 {
     static const double grid[] = { 0.1, 1, 10, 100, 1000 };
-    const double tolerance = args->tolerance > 0 ? args->tolerance : DEFAULT_TOLERANCE;
+    const double tolerance = args->tolerance > 0 ? args->tolerance : FIT_DEFAULT_TOLERANCE;
     struct fit_head head;
     double best = -1;
 
-    fit->origin.c = args->c > 0 ? args->c : DEFAULT_C;
+    fit->origin.c = args->c > 0 ? args->c : FIT_DEFAULT_C;
     if (args->c > 0 || !fit->sets[VALIDATION].n) {
         cli_fit_solve(&fit->head, &fit->sets[TRAIN], fit->origin.c, tolerance);
         return;

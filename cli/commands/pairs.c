@@ -1,8 +1,8 @@
 /*
- * pairs.c - cosine similarities of text pairs as a stream.
+ * pairs.c - similarities of text pairs as a stream.
  *
- * Both texts of a pair are consecutive items of the pipeline. Vectors are L2-normalized, so the dot
- * product is the cosine.
+ * Both texts of a pair are consecutive items of the pipeline. The dot product of L2-normalized
+ * vectors is the cosine.
  */
 #include "cli/commands/pairs.h"
 
@@ -46,6 +46,8 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
 {
     struct cli_pairs *p = user;
 
+    if (p->convert && p->convert(p->user, chunk->rows, chunk->n) != CLI_OK)
+        return CLI_FAILED;
     for (size_t i = 0; i < chunk->n; i++) {
         const float *vector = chunk->rows + i * p->dim;
 
@@ -69,7 +71,7 @@ int cli_pairs_run(struct cli_pairs *pairs, gpuserve_model *model, const struct c
     pairs->first = cli_alloc(pairs->dim, sizeof(*pairs->first));
     pump.job.task = GPUSERVE_TASK_EMBED;
     cli_vector_options(&pump.job, args);
-    pump.job.normalize = GPUSERVE_NORMALIZE_YES; /* makes the dot product the cosine */
+    pump.job.normalize = pairs->normalize;
     pump.row_floats = pairs->dim;
     pump.chunk_texts = args->batch;
     cli_pump_from_input(&pump, pairs->input);

@@ -13,6 +13,8 @@ struct cli_pairs {
     int (*read)(void *user, const struct cli_record *record); /* of each pair; may be NULL */
     int (*write)(void *user, float similarity);               /* in the order of the input */
     int (*end_chunk)(void *user);                             /* may be NULL */
+    int (*convert)(void *user, float *rows, size_t n);        /* of vectors [n, dim]; may be NULL */
+    uint32_t normalize; /* gpuserve_normalize of the vectors before convert() */
     void *user;
     /* private to pairs.c */
     struct cli_record record;
@@ -22,7 +24,8 @@ struct cli_pairs {
     float *first; /* [dim] vector of the first text of a pair */
 };
 
-/* Embeds the pairs and writes the cosine similarity of each; CLI_OK or CLI_FAILED. */
+/* Embeds the pairs and writes the dot product of each, with GPUSERVE_NORMALIZE_YES the cosine
+ * similarity; CLI_OK or CLI_FAILED. */
 int cli_pairs_run(struct cli_pairs *pairs, gpuserve_model *model, const struct cli_args *args);
 
 #endif

@@ -80,7 +80,11 @@ static int compare_pairs(struct similarity *s, gpuserve_model *model, struct cli
                          const struct cli_args *args)
 {
     struct cli_pairs pairs = {
-        .input = input, .write = write_pair, .end_chunk = flush_pairs, .user = s
+        .input = input,
+        .write = write_pair,
+        .end_chunk = flush_pairs,
+        .user = s,
+        .normalize = GPUSERVE_NORMALIZE_YES,
     };
 
     return cli_pairs_run(&pairs, model, args);

@@ -3,7 +3,7 @@
  *
  * Reads CSV or JSON Lines through io/input.c. Texts are stored concatenated, with an array of
  * offsets. Split and sample depend only on a hash of each text and the seed, not on the order of
- * the file.
+ * the file. The first position of each label is kept for messages.
  */
 #include "cli/fit/fit.h"
 #include "cli/io/input.h"
@@ -12,15 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t label_index(struct fit_labels *labels, const char *text, size_t size)
+static int32_t label_index(struct fit_labels *labels, const char *text, size_t size,
+                           const struct cli_input *input)
 {
-    for (size_t i = 0; i < labels->n; i++) {
-        if (strlen(labels->given[i]) == size && memcmp(labels->given[i], text, size) == 0)
-            return (int32_t)i;
+    struct fit_label *label = labels->items;
+
+    for (; label < labels->items + labels->n; label++) {
+        if (strlen(label->given) == size && memcmp(label->given, text, size) == 0)
+            return (int32_t)(label - labels->items);
     }
     if (labels->n == FIT_LABELS)
         return -1;
-    labels->given[labels->n] = cli_copy(text, size);
+    *label = (struct fit_label){ .given = cli_copy(text, size), .where = cli_input_where(input) };
     return (int32_t)labels->n++;
 }
 
@@ -47,7 +50,7 @@ static int add_record(struct fit_set *set, struct fit_labels *labels,
     if (memchr(record->second, '\0', record->second_size) || record->second_size == 0)
         label = -1;
     else
-        label = label_index(labels, record->second, record->second_size);
+        label = label_index(labels, record->second, record->second_size, input);
     if (label >= 0) {
         cli_fit_add(set, record->text, record->text_size, label);
         return CLI_OK;
@@ -61,6 +64,15 @@ static int add_record(struct fit_set *set, struct fit_labels *labels,
     return CLI_FAILED;
 }
 
+int cli_fit_check_where(const struct cli_args *args)
+{
+    for (size_t i = 0; i < args->where.n; i++) {
+        if (!strchr(args->where.items[i], '='))
+            return cli_usage("--where %s: expected COLUMN=VALUE", args->where.items[i]);
+    }
+    return CLI_OK;
+}
+
 int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *path,
                  const struct cli_args *args)
 {
@@ -68,7 +80,7 @@ int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *pat
     struct cli_input input;
     int found = 0, result = CLI_OK;
 
-    if (cli_input_open(&input, path, CLI_INPUT_BY_NAME, args->text_column,
+    if (cli_input_open(&input, path, args->input_format, args->text_column,
                        args->label_column ? args->label_column : "label", NULL,
                        &args->where) != CLI_OK)
         return CLI_FAILED;
@@ -99,8 +111,10 @@ void cli_fit_set_free(struct fit_set *set)
 
 void cli_fit_labels_free(struct fit_labels *labels)
 {
-    for (size_t i = 0; i < labels->n; i++)
-        free(labels->given[i]);
+    for (size_t i = 0; i < labels->n; i++) {
+        free(labels->items[i].given);
+        free(labels->items[i].where);
+    }
     labels->n = 0;
 }
 
@@ -115,21 +129,23 @@ static bool is_integer(const char *text)
 
 static int by_number(const void *a, const void *b)
 {
-    const long x = strtol(*(char *const *)a, NULL, 10), y = strtol(*(char *const *)b, NULL, 10);
+    const long x = strtol(((const struct fit_label *)a)->given, NULL, 10);
+    const long y = strtol(((const struct fit_label *)b)->given, NULL, 10);
 
     return (x > y) - (x < y);
 }
 
 static int by_bytes(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(((const struct fit_label *)a)->given, ((const struct fit_label *)b)->given);
 }
 
-static size_t index_of(char *const *texts, size_t n, const char *text, size_t size)
+static size_t index_of(const struct fit_labels *labels, const char *text, size_t size)
 {
     size_t i = 0;
 
-    while (i < n && (strncmp(texts[i], text, size) != 0 || texts[i][size]))
+    while (i < labels->n &&
+           (strncmp(labels->items[i].given, text, size) != 0 || labels->items[i].given[size]))
         i++;
     return i;
 }
@@ -142,11 +158,10 @@ static int rename_labels(struct fit_labels *labels, const struct cli_list *names
 
         if (!equals || !equals[1])
             return cli_usage("--label-name %s: expected OLD=NEW", names->items[i]);
-        label =
-            index_of(labels->given, labels->n, names->items[i], (size_t)(equals - names->items[i]));
+        label = index_of(labels, names->items[i], (size_t)(equals - names->items[i]));
         if (label == labels->n)
             return cli_fail("--label-name %s: the data has no label OLD", names->items[i]);
-        labels->names[label] = equals + 1;
+        labels->items[label].name = equals + 1;
     }
     return CLI_OK;
 }
@@ -158,13 +173,14 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
     int32_t *sorted_ids = cli_alloc(labels->n, sizeof(*sorted_ids));
     bool numbers = true;
 
-    memcpy(before, labels->given, labels->n * sizeof(*before));
-    for (size_t i = 0; i < labels->n; i++)
-        numbers = numbers && is_integer(labels->given[i]);
-    qsort(labels->given, labels->n, sizeof(*labels->given), numbers ? by_number : by_bytes);
     for (size_t i = 0; i < labels->n; i++) {
-        sorted_ids[i] = (int32_t)index_of(labels->given, labels->n, before[i], strlen(before[i]));
-        labels->names[i] = labels->given[i];
+        before[i] = labels->items[i].given;
+        numbers = numbers && is_integer(before[i]);
+    }
+    qsort(labels->items, labels->n, sizeof(*labels->items), numbers ? by_number : by_bytes);
+    for (size_t i = 0; i < labels->n; i++) {
+        sorted_ids[i] = (int32_t)index_of(labels, before[i], strlen(before[i]));
+        labels->items[i].name = labels->items[i].given;
     }
     for (size_t s = 0; s < n_sets; s++) {
         for (size_t i = 0; i < sets[s]->n; i++)
@@ -173,6 +189,38 @@ int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets,
     free(before);
     free(sorted_ids);
     return rename_labels(labels, names);
+}
+
+static int unknown_label(const struct fit_label *label, const gpuserve_model *model)
+{
+    const size_t n = gpuserve_model_label_count(model);
+    char names[256] = "";
+
+    for (size_t i = 0; i < n; i++) {
+        strncat(names, i ? ", " : "", sizeof(names) - strlen(names) - 1);
+        strncat(names, gpuserve_model_label(model, i), sizeof(names) - strlen(names) - 1);
+    }
+    cli_fail("%s: label \"%s\": the model has no label \"%s\"", label->where, label->given,
+             label->name);
+    cli_hint("the model's labels are %s; --label-name OLD=NEW renames a label of the data", names);
+    return CLI_FAILED;
+}
+
+int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model)
+{
+    const size_t n = gpuserve_model_label_count(model);
+
+    for (size_t i = 0; i < labels->n; i++) {
+        const struct fit_label *label = &labels->items[i];
+        size_t j = 0;
+
+        while (j < n && strcmp(gpuserve_model_label(model, j), label->name) != 0)
+            j++;
+        if (j == n)
+            return unknown_label(label, model);
+        map[i] = (int32_t)j;
+    }
+    return CLI_OK;
 }
 
 /* ----------------------------------------------------------------------------- split and sample */
@@ -214,6 +262,7 @@ void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64
 struct hashed {
     uint64_t hash;
     size_t text;
+    int32_t label;
 };
 
 static int by_hash(const void *a, const void *b)
@@ -231,9 +280,80 @@ static struct hashed *hashes(const struct fit_set *set, uint64_t seed)
     struct hashed *all = cli_alloc(set->n, sizeof(*all));
 
     for (size_t i = 0; i < set->n; i++)
-        all[i] = (struct hashed){ text_hash(set, i, seed), i };
+        all[i] = (struct hashed){ text_hash(set, i, seed), i, set->labels[i] };
     qsort(all, set->n, sizeof(*all), by_hash);
     return all;
+}
+
+static int by_label_and_hash(const void *a, const void *b)
+{
+    const struct hashed *x = a, *y = b;
+
+    return x->label != y->label ? (x->label > y->label) - (x->label < y->label) : by_hash(a, b);
+}
+
+/* How many of the first of n sorted hashes are of `part`; never between equal ones. 0 if all are
+ * equal. */
+static size_t part_of(const struct hashed *all, size_t n, double part)
+{
+    size_t k = (size_t)(part * (double)n + 0.5);
+
+    if (k == 0)
+        k = 1;
+    while (k < n && all[k].hash == all[k - 1].hash)
+        k++;
+    if (k < n)
+        return k;
+    for (k = n - 1; k && all[k].hash == all[k - 1].hash;)
+        k--;
+    return k;
+}
+
+/* Sets moves[i] of each text that moves. */
+static int select_part(bool *moves, const struct fit_set *set, const struct fit_labels *labels,
+                       double part, uint64_t seed)
+{
+    struct hashed *all = hashes(set, seed);
+    int result = CLI_OK;
+
+    qsort(all, set->n, sizeof(*all), by_label_and_hash);
+    for (size_t i = 0, end; i < set->n && result == CLI_OK; i = end) {
+        const struct fit_label *label = &labels->items[all[i].label];
+        size_t n;
+
+        for (end = i + 1; end < set->n && all[end].label == all[i].label;)
+            end++;
+        n = part_of(all + i, end - i, part);
+        for (size_t j = i; j < i + n; j++)
+            moves[all[j].text] = true;
+        if (n == 0)
+            result = cli_fail("%s: label \"%s\" has %s, a split needs two different texts or more",
+                              label->where, label->given,
+                              end - i == 1 ? "one text" : "equal texts only");
+    }
+    free(all);
+    return result;
+}
+
+int cli_fit_split_labels(struct fit_set *from, struct fit_set *to, const struct fit_labels *labels,
+                         double part, uint64_t seed)
+{
+    struct fit_set kept = { 0 };
+    bool *moves = cli_alloc(from->n, sizeof(*moves));
+    const int result = select_part(moves, from, labels, part, seed);
+    size_t size;
+
+    for (size_t i = 0; i < from->n && result == CLI_OK; i++) {
+        const char *text = text_of(from, i, &size);
+
+        cli_fit_add(moves[i] ? to : &kept, text, size, from->labels[i]);
+    }
+    free(moves);
+    if (result != CLI_OK)
+        return result;
+    cli_fit_set_free(from);
+    *from = kept;
+    return CLI_OK;
 }
 
 void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed)

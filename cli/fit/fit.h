@@ -4,6 +4,7 @@
  *   data.c: labelled texts -> vectors.c: embeddings -> solve.c: weights -> head.c: head file
  *
  * commands/fit.c calls them in this order. minimize.c is the optimizer that solve.c uses.
+ * `gpuserve eval` and `bench --lstm` read labelled texts and run models on them with these parts.
  */
 #ifndef CLI_FIT_H
 #define CLI_FIT_H
@@ -13,11 +14,19 @@
 /* ---------------------------------------------------------------------------------------- data */
 
 #define FIT_LABELS 4096
+#define FIT_DEFAULT_C 10.0
+#define FIT_DEFAULT_TOLERANCE 1e-4 /* scikit-learn's default */
 
-/* The labels of all sets: as given in the data, and as named in the head. */
+/* A label as given in the data, and as named in the head. */
+struct fit_label {
+    char *given;
+    const char *name; /* borrowed from `given` or from the command line */
+    char *where;      /* its first text, for messages: "FILE: line 7" */
+};
+
+/* The labels of all sets. */
 struct fit_labels {
-    char *given[FIT_LABELS];
-    const char *names[FIT_LABELS]; /* borrowed from `given` or from the command line */
+    struct fit_label items[FIT_LABELS];
     size_t n;
 };
 
@@ -35,6 +44,8 @@ struct fit_set {
 /* Appends a text; the bytes are copied. */
 void cli_fit_add(struct fit_set *set, const char *text, size_t size, int32_t label);
 
+/* Checks the values of --where; CLI_OK or CLI_USAGE. */
+int cli_fit_check_where(const struct cli_args *args);
 /* Reads a file of labelled texts; adds new labels to `labels`. */
 int cli_fit_read(struct fit_set *set, struct fit_labels *labels, const char *path,
                  const struct cli_args *args);
@@ -45,10 +56,17 @@ void cli_fit_set_free(struct fit_set *set);
 int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets, size_t n_sets,
                          const struct cli_list *names);
 void cli_fit_labels_free(struct fit_labels *labels);
+/* map[i]: index of label i, by its name, among the labels of the model's classifier. An error if
+ * the classifier lacks one. */
+int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpuserve_model *model);
 
 /* Moves the fraction `part` of `from` to `to`. A hash of text and seed selects the texts: equal
  * texts stay together, and the order of the file has no effect. */
 void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64_t seed);
+/* The same for the fraction `part` of the texts of each label, rounded: at least one text moves and
+ * at least one stays. An error if a label has fewer than two different texts. */
+int cli_fit_split_labels(struct fit_set *from, struct fit_set *to, const struct fit_labels *labels,
+                         double part, uint64_t seed);
 /* Keeps `limit` texts, selected by a hash in the same way. */
 void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed);
 /* Number of texts of `a` that are also in `b`. */
@@ -56,9 +74,15 @@ size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b);
 
 /* ------------------------------------------------------------------------------------- vectors */
 
-/* Fills set->vectors with the L2-normalized embedding of each text, of --dimensions if given. */
-int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what,
+/* Fills set->vectors with the embedding of each text, of --dimensions if given. `normalize` is a
+ * gpuserve_normalize. */
+int cli_fit_embed(struct fit_set *set, gpuserve_model *model, const char *what, uint32_t normalize,
                   const struct cli_args *args);
+
+/* Writes the index of the classifier's label with the highest score for each text; of equal scores
+ * the first. */
+int cli_fit_classify(int32_t *found, struct fit_set *set, gpuserve_model *model,
+                     const struct cli_args *args);
 
 /* --------------------------------------------------------------------------------------- solve */
 
@@ -77,6 +101,8 @@ void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, d
 void cli_fit_head_init(struct fit_head *head, size_t n_labels, size_t dim);
 void cli_fit_head_free(struct fit_head *head);
 
+/* The label with the highest logit for a vector; of equal logits the first. */
+size_t cli_fit_predict(const struct fit_head *head, const float *vector);
 /* Fraction of the set's texts whose predicted label is correct. */
 double cli_fit_accuracy(const struct fit_head *head, const struct fit_set *set);
 

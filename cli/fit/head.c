@@ -32,7 +32,7 @@ static json_t *metadata(const struct fit_labels *labels, const struct fit_origin
     char *text;
 
     for (size_t i = 0; i < labels->n; i++)
-        json_array_append_new(names, json_string(labels->names[i]));
+        json_array_append_new(names, json_string(labels->items[i].name));
     text = json_dumps(names, JSON_COMPACT);
     set_text(object, "labels", text);
     free(text);

@@ -108,25 +108,28 @@ void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, d
     head->converged = minimum.converged;
 }
 
-double cli_fit_accuracy(const struct fit_head *head, const struct fit_set *set)
+size_t cli_fit_predict(const struct fit_head *head, const float *vector)
 {
     const double *bias = head->weight + head->n_labels * head->dim;
+    double best_score = -INFINITY;
+    size_t best = 0;
+
+    for (size_t k = 0; k < head->n_labels; k++) {
+        const double score = dot_mixed(head->weight + k * head->dim, vector, head->dim) + bias[k];
+
+        if (score > best_score) {
+            best_score = score;
+            best = k;
+        }
+    }
+    return best;
+}
+
+double cli_fit_accuracy(const struct fit_head *head, const struct fit_set *set)
+{
     size_t right = 0;
 
-    for (size_t i = 0; i < set->n; i++) {
-        double best_score = -INFINITY;
-        size_t best = 0;
-
-        for (size_t k = 0; k < head->n_labels; k++) {
-            const double score =
-                dot_mixed(head->weight + k * head->dim, set->vectors + i * head->dim, head->dim) +
-                bias[k];
-            if (score > best_score) {
-                best_score = score;
-                best = k;
-            }
-        }
-        right += best == (size_t)set->labels[i];
-    }
+    for (size_t i = 0; i < set->n; i++)
+        right += cli_fit_predict(head, set->vectors + i * head->dim) == (size_t)set->labels[i];
     return (double)right / (double)set->n;
 }

@@ -99,6 +99,9 @@ void cli_progress_end(struct cli_progress *progress);
  * float32, the minima before the maxima, or computed from the library's calibration texts.
  */
 
+/* True if vectors of --precision have ranges. */
+bool cli_has_ranges(const struct cli_args *args);
+
 /* Read a file of `calibrate` or numpy. The caller frees *ranges, NULL on failure. */
 int cli_ranges_load(float **ranges, size_t *dim, const char *path);
 

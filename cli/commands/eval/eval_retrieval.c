@@ -1,14 +1,13 @@
 /*
  * eval_retrieval.c - `gpuserve eval --task retrieval`: which documents a model finds for queries.
  *
- *   file of (query, relevant document) -> distinct queries and documents -> vectors -> cosines ->
- *   first ten documents of each query -> means over the queries
+ *   file of (query, relevant document) -> distinct queries and documents -> vectors ->
+ *   similarities -> first ten documents of each query -> means over the queries
  *
  * Every document of the file is a candidate for every query. The search is exact. The means are
  * those of InformationRetrievalEvaluator of sentence-transformers, with binary relevance.
  */
-#include "cli/commands/eval.h"
-#include "cli/fit/fit.h"
+#include "cli/commands/eval/eval.h"
 #include "cli/io/output.h"
 #include "cli/model.h"
 
@@ -17,7 +16,7 @@
 #include <string.h>
 
 #define MAX_ROWS 1000000
-#define MAX_COSINES 10000000000.0
+#define MAX_SIMILARITIES 10000000000.0
 #define TOP 10
 
 /* Texts of one column: first one for each row of the file, then the distinct ones. */
@@ -152,24 +151,29 @@ static int embed(struct retrieval *r, gpuserve_model *model, const struct cli_ar
 {
     static const char *const for_queries[] = { "query", NULL };
     static const char *const for_documents[] = { "document", "passage", "corpus", NULL };
-    struct cli_args *copy = cli_alloc(1, sizeof(*copy));
-    char *text = cli_model_facts(model);
-    json_t *facts = text ? json_loads(text, 0, NULL) : NULL;
+    struct cli_args *of_queries = cli_alloc(1, sizeof(*of_queries));
+    struct cli_args *of_documents = cli_alloc(1, sizeof(*of_documents));
+    struct eval_vectors vectors = { 0 };
+    json_t *facts = cli_facts_parse(cli_model_facts(model));
     const json_t *prompts = json_object_get(facts, "prompts");
-    int result = facts ? cli_vector_dim(&r->dim, model, args) : CLI_FAILED;
+    int result = facts ? CLI_OK : CLI_FAILED;
 
-    *copy = *args;
+    *of_queries = *of_documents = *args;
     if (!args->prompt && !args->prompt_name)
-        copy->prompt_name = find_prompt(prompts, for_queries);
+        of_queries->prompt_name = find_prompt(prompts, for_queries);
+    of_documents->prompt = NULL;
+    of_documents->prompt_name = find_prompt(prompts, for_documents);
     if (result == CLI_OK)
-        result = cli_fit_embed(&r->queries.set, model, "queries", copy);
-    copy->prompt = NULL;
-    copy->prompt_name = find_prompt(prompts, for_documents);
+        result = cli_eval_vectors_open(&vectors, model, of_documents);
+    r->dim = vectors.dim;
     if (result == CLI_OK)
-        result = cli_fit_embed(&r->documents.set, model, "documents", copy);
+        result = cli_eval_embed(&r->queries.set, model, "queries", &vectors, of_queries);
+    if (result == CLI_OK)
+        result = cli_eval_embed(&r->documents.set, model, "documents", &vectors, of_documents);
+    cli_eval_vectors_close(&vectors);
     json_decref(facts);
-    free(text);
-    free(copy);
+    free(of_queries);
+    free(of_documents);
     return result;
 }
 
@@ -177,29 +181,30 @@ static int embed(struct retrieval *r, gpuserve_model *model, const struct cli_ar
  */
 
 struct hit {
-    float cosine;
+    float similarity;
     size_t document;
 };
 
-/* The documents of the highest cosines, best first; of equal ones the first of the file. */
+/* The documents of the highest similarities, best first; of equal ones the first of the file. */
 static size_t search(struct hit *top, const struct retrieval *r, size_t query)
 {
     const float *of_query = r->queries.set.vectors + query * r->dim;
     size_t n = 0;
 
     for (size_t i = 0; i < r->documents.set.n; i++) {
-        const float cosine = gpuserve_dot(of_query, r->documents.set.vectors + i * r->dim, r->dim);
+        const float similarity =
+            gpuserve_dot(of_query, r->documents.set.vectors + i * r->dim, r->dim);
         size_t at = n;
 
-        if (n == TOP && !(cosine > top[TOP - 1].cosine))
+        if (n == TOP && !(similarity > top[TOP - 1].similarity))
             continue;
         if (n < TOP)
             n++;
         else
             at = TOP - 1;
-        for (; at && cosine > top[at - 1].cosine; at--)
+        for (; at && similarity > top[at - 1].similarity; at--)
             top[at] = top[at - 1];
-        top[at] = (struct hit){ .cosine = cosine, .document = i };
+        top[at] = (struct hit){ .similarity = similarity, .document = i };
     }
     return n;
 }
@@ -250,10 +255,10 @@ static int measure(struct retrieval *r, struct cli_input *input, gpuserve_model 
     keep_distinct(&r->queries);
     keep_distinct(&r->documents);
     list_relevant(r, n_rows);
-    if ((double)r->queries.set.n * (double)r->documents.set.n > MAX_COSINES)
+    if ((double)r->queries.set.n * (double)r->documents.set.n > MAX_SIMILARITIES)
         return cli_fail(
             "%s: %zu queries and %zu documents have more than %.0f similarities: use fewer",
-            args->input, r->queries.set.n, r->documents.set.n, MAX_COSINES);
+            args->input, r->queries.set.n, r->documents.set.n, MAX_SIMILARITIES);
     if (embed(r, model, args) != CLI_OK)
         return CLI_FAILED;
     score_all(r);

@@ -1,7 +1,7 @@
 /*
  * eval_scores.c - correlation, and the separation of labels 0 and 1 by a threshold.
  */
-#include "cli/commands/eval.h"
+#include "cli/commands/eval/eval.h"
 #include "cli/cli.h"
 
 #include <math.h>
