@@ -251,10 +251,10 @@ void gsv_tei_rerank(struct gsv_exchange *exchange)
 
 const struct gsv_route gsv_rerank_routes[] = {
     { "POST", "/rerank", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank,
-      "text-embeddings-inference, llama.cpp" },
+      "text-embeddings-inference, llama.cpp, vLLM" },
     { "POST", "/reranking", GSV_TEI, GSV_JSON_BODY, gsv_tei_rerank, "llama.cpp" },
-    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Cohere, Jina" },
+    { "POST", "/v1/rerank", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Cohere, Jina, vLLM" },
     { "POST", "/v1/reranking", GSV_JINA, GSV_JSON_BODY, gsv_tei_rerank, "Jina, llama.cpp" },
-    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank, "Cohere" },
+    { "POST", "/v2/rerank", GSV_COHERE, GSV_JSON_BODY, gsv_tei_rerank, "Cohere, vLLM" },
     { 0 },
 };
