@@ -262,7 +262,7 @@ Test(kernels_cuda_linear, own_kernels)
             try_case(&formats[f], i);
 }
 
-/* Those of other devices than Hopper: in 16 bits alone they differ. */
+/* The mma.sync kernels of devices without wgmma; only float16 and bfloat16 differ. */
 Test(kernels_cuda_linear, own_kernels_without_wgmma)
 {
     without_cublaslt();

@@ -357,7 +357,7 @@ static void write_pooled(struct gsv_exchange *exchange)
     end_list(exchange);
 }
 
-/* Of the fields of /pooling with one supported meaning, refuses other values. */
+/* Validates the parameters of /pooling that support only one value. */
 static bool check_pooling(struct gsv_exchange *exchange)
 {
     static const struct {

@@ -60,7 +60,8 @@ struct gsv_tensor_names {
     const char *router, *experts_in, *experts_out, *experts_bias; /* of a mixture of experts; the
                                                                      last three are whole names */
     const char *final_norm;
-    /* Of a decoder behind the encoder; its layers have the other names of `layer` too. */
+    /* Tensor names of the decoder of an encoder-decoder model; its self-attention and feed-forward
+     * names are those of the encoder layers. */
     const char *decoder_layer; /* "decoder.layers.%d." */
     const char *decoder_position, *decoder_norm;
     const char *cross_query, *cross_key, *cross_value, *cross_out, *norm_after_cross;

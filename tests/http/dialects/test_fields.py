@@ -21,7 +21,7 @@ PAGE = os.path.join(ROOT, "docs/http-fields.md")
 VOLATILE = ("id", "created", "total_duration", "meta")
 HEAD = """# Fields of requests
 
-What the server does with each field of the requests of each dialect. `./dev test -k http_fields` sends each of them to a running
+Support of every request parameter of each API dialect. `./dev test -k http_fields` sends each parameter to a running
 server; this page is made from the same rows: `python3 tests/http/dialects/test_fields.py --write`. Fields of gpuserve's own and
 their rules: [http.md](http.md#fields-of-a-request). A field that no specification here has is ignored, except in the `parameters`
 of Hugging Face and Vertex AI, where it is refused by name.

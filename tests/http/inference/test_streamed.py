@@ -130,7 +130,7 @@ class Bounded(Served):
         self.assertLess(streamed, 7 << 10)
 
     def test_a_client_that_reads_nothing(self):
-        """Computation stops while nobody reads, and the server stops although the reply is unfinished."""
+        """Backpressure: inference pauses while the client does not read; shutdown aborts the unfinished stream."""
         server = Server(*self.arguments, "--drain-timeout", "1")
         body = json.dumps({"inputs": ["a b"] * 10000}).encode()
         one = socket.create_connection((server.host, server.port), PATIENCE)
