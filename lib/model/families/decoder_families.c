@@ -306,7 +306,7 @@ static gpuserve_status read_gemma(struct gsv_config *config, const struct gsv_js
     .attention_scale = 1.0f, .unbounded = true, .is_bucketed = true, .default_eps = 1e-6, \
     .default_activation = "relu", .default_max_positions = 512, .qkv_bias = GSV_ABSENT,   \
     .out_bias = GSV_ABSENT, .ffn_in_bias = GSV_ABSENT, .ffn_out_bias = GSV_ABSENT,        \
-    .norm_bias = GSV_ABSENT, .is_encoder_of_pair = true, .read = read_t5
+    .norm_bias = GSV_ABSENT, .read = read_t5
 #define LLAMA_OPTIONS                                                                     \
     .keys = &llama_keys, .prefix = "model.", .norm = GPUSERVE_NORM_RMS,                   \
     .norm_position = GSV_NORM_BEFORE, .is_gated = true, .is_causal = true,                \

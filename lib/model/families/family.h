@@ -142,7 +142,6 @@ struct gsv_family {
     bool has_bottlenecks;       /* config.json may have bottleneck layers */
     bool skips_first_norm;      /* layer 0 has no norm before attention (ModernBERT) */
     bool scales_global_only;    /* "rope_scaling" applies to the global layers (Gemma 3) */
-    bool is_encoder_of_pair;    /* config.json describes an encoder and a decoder (T5) */
     int32_t skipped_positions;  /* rows of the file's position tables before that of position 0 */
     const char *position_type;  /* the supported "position_embedding_type"; NULL: not read */
     float attention_scale;      /* 0: 1 / sqrt(head_size) */

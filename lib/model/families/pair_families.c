@@ -165,7 +165,6 @@ const struct gsv_family gsv_pair_families[] = {
         .names = { &bart_names },
         .default_eps = 1e-5,
         .skipped_positions = 2,
-        .is_encoder_of_pair = true,
         .classifier = &bart_classifier,
         .read = read_bart,
     },
