@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@
 #include <unistd.h>
 
 #define GSV_PATH_BYTES 4096
+#define MAX_TRIES 100000
 
 /* A file of a directory in memory. */
 struct made_file {
@@ -322,6 +324,8 @@ static bool name_stays_inside(const char *name)
     }
 }
 
+/* While any file system of the machine renames, RESOLVE_BENEATH cannot follow ".." (openat2(2)) and
+ * answers EAGAIN. Links of the Hugging Face cache have "..". */
 static int open_beneath(const struct gsv_dir *dir, const char *name)
 {
     char path[GSV_PATH_BYTES];
@@ -334,7 +338,12 @@ static int open_beneath(const struct gsv_dir *dir, const char *name)
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = (int)syscall(__NR_openat2, dir->root, path, &how, sizeof(how));
+    for (int tries = 0;; tries++) {
+        fd = (int)syscall(__NR_openat2, dir->root, path, &how, sizeof(how));
+        if (fd >= 0 || errno != EAGAIN || tries == MAX_TRIES)
+            break;
+        sched_yield();
+    }
     if (fd < 0 && (errno == ENOSYS ||
                    errno == EPERM)) /* old kernel, or blocked by a container's seccomp filter */
         fd = openat(dir->root, path,
@@ -383,14 +392,15 @@ gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, i
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
 {
     uint64_t size;
+    gpuserve_status st;
     int fd;
 
     if (gsv_dir_is_made(dir))
         return find_made(dir, name) != NULL;
-    if (gsv_dir_open_file(dir, name, &fd, &size, NULL) != GPUSERVE_OK)
-        return false;
-    close(fd);
-    return true;
+    st = gsv_dir_open_file(dir, name, &fd, &size, NULL);
+    if (st == GPUSERVE_OK)
+        close(fd);
+    return st != GPUSERVE_E_NOT_FOUND;
 }
 
 static int compare_names(const void *a, const void *b)

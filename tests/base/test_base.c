@@ -10,7 +10,9 @@
 #include "lib/base/utf8.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +136,92 @@ Test(dir, names_and_links_cannot_leave_the_directory)
     cr_expect_null(dir);
     unlink(link);
     unlink(file);
+    rmdir(path);
+}
+
+struct renames {
+    char path[64];
+    atomic_bool is_over;
+};
+
+/* Renames a folder to and fro, as any program of the machine may. */
+static void *rename_on_and_on(void *argument)
+{
+    struct renames *renames = argument;
+    char from[80], to[80];
+
+    snprintf(from, sizeof(from), "%s/a", renames->path);
+    snprintf(to, sizeof(to), "%s/b", renames->path);
+    cr_assert_eq(mkdir(from, 0700), 0);
+    while (!atomic_load(&renames->is_over)) {
+        cr_assert_eq(rename(from, to), 0);
+        cr_assert_eq(rename(to, from), 0);
+    }
+    rmdir(from);
+    return NULL;
+}
+
+/* The layout of the Hugging Face cache. */
+Test(dir, a_link_of_the_cache_opens_while_other_programs_rename)
+{
+    static const char *const folders[] = { "", "/models--a--b", "/models--a--b/snapshots",
+                                           "/models--a--b/blobs", "/models--a--b/snapshots/1" };
+    char path[] = "/tmp/gsv-dir-XXXXXX", name[128];
+    const size_t n = sizeof(folders) / sizeof(folders[0]);
+    struct renames renames = { 0 };
+    struct gsv_dir *dir = NULL;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    pthread_t thread;
+    FILE *f;
+
+    cr_assert(mkdtemp(path));
+    for (size_t i = 1; i < n; i++) {
+        snprintf(name, sizeof(name), "%s%s", path, folders[i]);
+        cr_assert_eq(mkdir(name, 0700), 0);
+    }
+    cr_assert_eq(gsv_dir_open(&dir, name, &error), GPUSERVE_OK, "%s", error.message);
+    snprintf(name, sizeof(name), "%s/models--a--b/blobs/file", path);
+    f = fopen(name, "w");
+    cr_assert(f);
+    fclose(f);
+    snprintf(name, sizeof(name), "%s/models--a--b/snapshots/1/link", path);
+    cr_assert_eq(symlink("../../blobs/file", name), 0);
+    strcpy(renames.path, path);
+    cr_assert_eq(pthread_create(&thread, NULL, rename_on_and_on, &renames), 0);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t size_bytes;
+        int fd;
+
+        cr_assert_eq(gsv_dir_open_file(dir, "link", &fd, &size_bytes, &error), GPUSERVE_OK,
+                     "%s, time %d", error.message, i);
+        close(fd);
+    }
+    atomic_store(&renames.is_over, true);
+    pthread_join(thread, NULL);
+    gsv_dir_close(&dir);
+    unlink(name);
+    snprintf(name, sizeof(name), "%s/models--a--b/blobs/file", path);
+    unlink(name);
+    for (size_t i = n; i-- > 0;) {
+        snprintf(name, sizeof(name), "%s%s", path, folders[i]);
+        cr_expect_eq(rmdir(name), 0);
+    }
+}
+
+/* Absent is only what is not there: what cannot be read has its own message. */
+Test(dir, an_entry_that_cannot_be_opened_is_there)
+{
+    char path[] = "/tmp/gsv-dir-XXXXXX", name[64];
+    struct gsv_dir *dir = NULL;
+
+    cr_assert(mkdtemp(path));
+    snprintf(name, sizeof(name), "%s/folder", path);
+    cr_assert_eq(mkdir(name, 0700), 0);
+    cr_assert_eq(gsv_dir_open(&dir, path, NULL), GPUSERVE_OK);
+    cr_expect(gsv_dir_has(dir, "folder"));
+    cr_expect(!gsv_dir_has(dir, "absent"));
+    gsv_dir_close(&dir);
+    rmdir(name);
     rmdir(path);
 }
 
