@@ -324,8 +324,7 @@ static bool name_stays_inside(const char *name)
     }
 }
 
-/* While any file system of the machine renames, RESOLVE_BENEATH cannot follow ".." (openat2(2)) and
- * answers EAGAIN. Links of the Hugging Face cache have "..". */
+/* Links of the cache have "..": openat2(2) answers EAGAIN while any program renames. */
 static int open_beneath(const struct gsv_dir *dir, const char *name)
 {
     char path[GSV_PATH_BYTES];
