@@ -49,6 +49,7 @@ struct gsv_dir {
     bool is_file; /* `path` is the GGUF file itself */
     struct made_file made[GSV_MAX_MADE_FILES];
     size_t n_made;
+    struct gsv_dir *base; /* has the files that this one lacks; NULL: none */
 };
 
 /* Length of REPO in a real path "REPO/snapshots/REVISION" of the Hugging Face cache; 0 for any
@@ -207,6 +208,7 @@ void gsv_dir_close(struct gsv_dir **dir)
         return;
     if ((*dir)->root >= 0)
         close((*dir)->root);
+    gsv_dir_close(&(*dir)->base);
     free((*dir)->path);
     free((*dir)->prefix);
     free((*dir)->gguf);
@@ -364,8 +366,8 @@ static gpuserve_status fail_open(const struct gsv_dir *dir, const char *name, gp
     }
 }
 
-gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *out,
-                                  uint64_t *size_bytes, gpuserve_error *error)
+static gpuserve_status open_own(const struct gsv_dir *dir, const char *name, int *out,
+                                uint64_t *size_bytes, gpuserve_error *error)
 {
     struct stat info;
     int fd;
@@ -388,7 +390,15 @@ gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, i
     return GPUSERVE_OK;
 }
 
-bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
+gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *out,
+                                  uint64_t *size_bytes, gpuserve_error *error)
+{
+    if (dir->base && !gsv_dir_has_own(dir, name))
+        return open_own(dir->base, name, out, size_bytes, error);
+    return open_own(dir, name, out, size_bytes, error);
+}
+
+bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name)
 {
     uint64_t size;
     gpuserve_status st;
@@ -396,11 +406,35 @@ bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
 
     if (gsv_dir_is_made(dir))
         return find_made(dir, name) != NULL;
-    st = gsv_dir_open_file(dir, name, &fd, &size, NULL);
+    st = open_own(dir, name, &fd, &size, NULL);
     if (st == GPUSERVE_OK)
         close(fd);
     return st != GPUSERVE_E_NOT_FOUND;
 }
+
+bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
+{
+    return gsv_dir_has_own(dir, name) || (dir->base && gsv_dir_has_own(dir->base, name));
+}
+
+/* ---------------------------------------------------------------------------------------- base */
+
+gpuserve_status gsv_dir_set_base(struct gsv_dir *dir, struct gsv_dir *base, gpuserve_error *error)
+{
+    dir->base = base;
+    if (!gsv_dir_is_made(base) && !gsv_dir_gguf(base))
+        return GPUSERVE_OK;
+    return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                    "%s: the base model %s is %s, and no directory with safetensors", dir->path,
+                    base->path, gsv_dir_is_made(base) ? "random" : "a GGUF file");
+}
+
+bool gsv_dir_has_base(const struct gsv_dir *dir)
+{
+    return dir->base != NULL;
+}
+
+/* -------------------------------------------------------------------------------------- listing */
 
 static int compare_names(const void *a, const void *b)
 {
@@ -464,8 +498,8 @@ static gpuserve_status list_made(const struct gsv_dir *dir, const char *folder,
     return st;
 }
 
-gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, struct gsv_names *names,
-                             gpuserve_error *error)
+static gpuserve_status list_own(const struct gsv_dir *dir, const char *folder,
+                                struct gsv_names *names, gpuserve_error *error)
 {
     const char *const shown = *folder ? folder : ".";
     gpuserve_status st;
@@ -497,6 +531,38 @@ gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, stru
     return st;
 }
 
+/* Add the names that only the base has. */
+static gpuserve_status join_names(const struct gsv_dir *dir, struct gsv_names *names,
+                                  const struct gsv_names *more, gpuserve_error *error)
+{
+    const size_t n = names->n;
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < more->n && st == GPUSERVE_OK; i++)
+        if (n == 0 || !bsearch(&more->names[i], names->names, n, sizeof(char *), compare_names))
+            st = add_name(dir, names, more->names[i], error);
+    if (names->n > 0)
+        qsort(names->names, names->n, sizeof(char *), compare_names);
+    return st;
+}
+
+gpuserve_status gsv_dir_list(const struct gsv_dir *dir, const char *folder, struct gsv_names *names,
+                             gpuserve_error *error)
+{
+    struct gsv_names more;
+    gpuserve_status st = list_own(dir, folder, names, error);
+
+    if (dir->base && st == GPUSERVE_E_NOT_FOUND)
+        return list_own(dir->base, folder, names, error);
+    if (!dir->base || st != GPUSERVE_OK || list_own(dir->base, folder, &more, NULL) != GPUSERVE_OK)
+        return st;
+    st = join_names(dir, names, &more, error);
+    gsv_names_free(&more);
+    if (st != GPUSERVE_OK)
+        gsv_names_free(names);
+    return st;
+}
+
 bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name)
 {
     const int length =
@@ -510,58 +576,6 @@ bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *n
     char path[GSV_FILE_NAME_BYTES];
 
     return gsv_join_name(path, folder, name) && gsv_dir_has(dir, path);
-}
-
-gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, const char *name,
-                            gpuserve_error *error)
-{
-    size_t done = 0;
-
-    while (done < size) {
-        const ssize_t n = pread(fd, (char *)to + done, size - done, (off_t)(offset + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gsv_fail(error, GPUSERVE_E_IO, "%s: %s", name, strerror(errno));
-        if (n == 0)
-            return gsv_fail(
-                error, GPUSERVE_E_FORMAT, "%s: the file ends at byte %llu, expected %llu bytes",
-                name, (unsigned long long)(offset + done), (unsigned long long)(offset + size));
-        done += (size_t)n;
-    }
-    return GPUSERVE_OK;
-}
-
-/* Takes ownership of `fd` and closes it. */
-static gpuserve_status read_whole(int fd, uint64_t file_size, const char *name, size_t max_bytes,
-                                  char **bytes, size_t *size_bytes, gpuserve_error *error)
-{
-    gpuserve_status st;
-    char *buffer;
-
-    if (file_size > max_bytes) {
-        close(fd);
-        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "%s: the file has %llu bytes, the limit is %zu", name,
-                        (unsigned long long)file_size, max_bytes);
-    }
-    buffer = malloc((size_t)file_size + 1);
-    if (!buffer) {
-        close(fd);
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory for %llu bytes", name,
-                        (unsigned long long)file_size);
-    }
-    st = gsv_fd_read(fd, buffer, (size_t)file_size, 0, name, error);
-    close(fd);
-    if (st != GPUSERVE_OK) {
-        free(buffer);
-        return st;
-    }
-    buffer[file_size] = '\0';
-    *bytes = buffer;
-    *size_bytes = (size_t)file_size;
-    return GPUSERVE_OK;
 }
 
 gpuserve_status gsv_dir_read(const struct gsv_dir *dir, const char *name, size_t max_bytes,
@@ -578,23 +592,5 @@ gpuserve_status gsv_dir_read(const struct gsv_dir *dir, const char *name, size_t
     if (st != GPUSERVE_OK)
         return st;
     snprintf(shown, sizeof(shown), "%s/%s", dir->path, name);
-    return read_whole(fd, size, shown, max_bytes, bytes, size_bytes, error);
-}
-
-gpuserve_status gsv_file_read(const char *path, size_t max_bytes, char **bytes, size_t *size_bytes,
-                              gpuserve_error *error)
-{
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-
-    *bytes = NULL;
-    *size_bytes = 0;
-    if (fd < 0)
-        return gsv_fail(error, errno == ENOENT ? GPUSERVE_E_NOT_FOUND : GPUSERVE_E_IO, "%s: %s",
-                        path, strerror(errno));
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        close(fd);
-        return gsv_fail(error, GPUSERVE_E_INVALID, "%s: not a regular file", path);
-    }
-    return read_whole(fd, (uint64_t)info.st_size, path, max_bytes, bytes, size_bytes, error);
+    return gsv_fd_read_whole(fd, size, shown, max_bytes, bytes, size_bytes, error);
 }

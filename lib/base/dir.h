@@ -34,6 +34,13 @@ gpuserve_status gsv_dir_add(struct gsv_dir *dir, const char *name, char *text, s
 /* True for a directory in memory. */
 bool gsv_dir_is_made(const struct gsv_dir *dir);
 
+/* Gives a directory a second one, owned, even on failure: a file that the first lacks is that of
+ * the second. A base in memory or in a GGUF file is GPUSERVE_E_UNSUPPORTED. */
+gpuserve_status gsv_dir_set_base(struct gsv_dir *dir, struct gsv_dir *base, gpuserve_error *error);
+bool gsv_dir_has_base(const struct gsv_dir *dir);
+/* As gsv_dir_has(), without the base. */
+bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name);
+
 /* The path as given to gsv_dir_open(), for messages. Borrowed. */
 const char *gsv_dir_path(const struct gsv_dir *dir);
 
@@ -81,6 +88,11 @@ gpuserve_status gsv_file_read(const char *path, size_t max_bytes, char **bytes, 
  * is GPUSERVE_E_FORMAT. `name` is for the message. */
 gpuserve_status gsv_fd_read(int fd, void *to, size_t size, uint64_t offset, const char *name,
                             gpuserve_error *error);
+
+/* Reads a whole file of `file_size` bytes as gsv_dir_read() does. Takes ownership of `fd` and
+ * closes it. */
+gpuserve_status gsv_fd_read_whole(int fd, uint64_t file_size, const char *name, size_t max_bytes,
+                                  char **bytes, size_t *size_bytes, gpuserve_error *error);
 
 /*
  * Creates files, writes bytes at offsets, and flushes.

@@ -150,10 +150,11 @@ gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *e
     if (!used)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     n = list_used(spec, used);
-    for (size_t f = 0; f < spec->weights.n_files; f++) {
+    for (size_t f = 0; f <= spec->weights.n_files; f++) {
+        const struct gsv_weight_file *file = f ? spec->weights.files[f - 1] : spec->weights.lora;
         struct gsv_tensor tensor;
 
-        for (size_t i = 0; gsv_weight_file_at(spec->weights.files[f], i, &tensor); i++) {
+        for (size_t i = 0; file && gsv_weight_file_at(file, i, &tensor); i++) {
             if (st != GPUSERVE_OK ||
                 bsearch(&tensor.name, used, n, sizeof(*used), compare_pointers) ||
                 is_allowed(spec, &tensor))

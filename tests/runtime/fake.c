@@ -326,6 +326,14 @@ gpuserve_status gsv_model_dir_open(struct gsv_dir **dir, const char *path, gpuse
     return gsv_dir_open(dir, path, error);
 }
 
+gpuserve_status gsv_lora_base(char **base, const struct gsv_dir *dir, gpuserve_error *error)
+{
+    (void)dir;
+    (void)error;
+    *base = NULL;
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error)
 {

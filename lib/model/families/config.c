@@ -11,6 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
+#include "lib/model/formats/lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -101,11 +102,22 @@ static const char *first_architecture(const struct gsv_json_value *json)
     return gsv_json_get_string(gsv_json_at(gsv_json_member(json, "architectures"), 0));
 }
 
+/* Bytes of a class name before its end: 4 of "BertModel" and "BertForMaskedLM". */
+static size_t class_start(const char *architecture)
+{
+    const char *end = strstr(architecture, "For");
+
+    if (!end)
+        end = strstr(architecture, "Model");
+    return end ? (size_t)(end - architecture) : strlen(architecture);
+}
+
 static gpuserve_status read_family(struct gsv_config *config, const struct gsv_json_value *json,
                                    gpuserve_error *error)
 {
     const char *architecture = first_architecture(json);
     const char *model_type = NULL;
+    char of_adapter[128];
     gpuserve_status st = gsv_json_string(json, "model_type", FILE_NAME, &model_type, error);
 
     if (st != GPUSERVE_OK)
@@ -122,6 +134,11 @@ static gpuserve_status read_family(struct gsv_config *config, const struct gsv_j
         model_type = config->family->model_types[0];
     if (!architecture)
         architecture = "(none)";
+    if (config->adapter_class) {
+        snprintf(of_adapter, sizeof(of_adapter), "%.*s%s", (int)class_start(architecture),
+                 architecture, config->adapter_class);
+        architecture = of_adapter;
+    }
     config->classifies = strstr(architecture, "ForSequenceClassification") != NULL;
     config->labels_tokens = strstr(architecture, "ForTokenClassification") != NULL;
     config->is_masked = strstr(architecture, "ForMaskedLM") != NULL;
@@ -462,9 +479,10 @@ gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir 
     memset(config, 0, sizeof(*config));
     if (st == GPUSERVE_E_NOT_FOUND)
         return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
-    if (st != GPUSERVE_OK)
-        return st;
-    st = gsv_config_parse(config, json, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lora_class(&config->adapter_class, dir, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_config_parse(config, json, error);
     gsv_json_free(&json);
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
 }

@@ -110,13 +110,14 @@ struct gsv_recurrent {
 
 struct gsv_config {
     const struct gsv_family *family;
-    char *architecture;  /* owned */
-    char *model_type;    /* owned */
-    bool classifies;     /* ...ForSequenceClassification */
-    bool labels_tokens;  /* ...ForTokenClassification */
-    bool is_masked;      /* ...ForMaskedLM */
-    bool outputs_layers; /* "output_hidden_states" */
-    bool is_late;        /* HF_ColBERT: token vectors for late interaction */
+    char *architecture;        /* owned */
+    const char *adapter_class; /* as gsv_lora_class(); NULL: that of config.json */
+    char *model_type;          /* owned */
+    bool classifies;           /* ...ForSequenceClassification */
+    bool labels_tokens;        /* ...ForTokenClassification */
+    bool is_masked;            /* ...ForMaskedLM */
+    bool outputs_layers;       /* "output_hidden_states" */
+    bool is_late;              /* HF_ColBERT: token vectors for late interaction */
     int32_t vocab_size, hidden_size, n_layers, n_heads, intermediate_size;
     int32_t n_kv_heads, head_size, embedding_size;
     int32_t n_stored_layers;  /* fewer than n_layers if layers share weights (ALBERT) */

@@ -71,7 +71,8 @@ gpuserve_status gsv_config_labels(struct gsv_config *config, const struct gsv_js
     const struct gsv_json_value **texts;
     gpuserve_status st;
 
-    if (!id2label || gsv_json_is(id2label, GSV_JSON_NULL))
+    /* The labels of an adapter's base are those of another classifier. */
+    if (!id2label || gsv_json_is(id2label, GSV_JSON_NULL) || config->adapter_class)
         return GPUSERVE_OK;
     if (!gsv_json_is(id2label, GSV_JSON_OBJECT))
         return gsv_fail(error, GPUSERVE_E_FORMAT, GSV_CONFIG_NAME ": id2label is not an object");

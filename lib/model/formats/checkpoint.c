@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/formats.h"
+#include "lib/model/formats/lora.h"
 #include "lib/model/formats/torch/torch_file.h"
 
 #include <stdio.h>
@@ -242,12 +243,15 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
     gpuserve_status st;
 
     checkpoint->n_files = 0;
+    checkpoint->lora = NULL;
     checkpoint->files = gsv_alloc_array(GSV_MAX_WEIGHT_FILES, sizeof(struct gsv_weight_file *));
     if (!checkpoint->files)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
     st = gsv_dir_gguf(dir)      ? open_gguf(checkpoint, dir, folder, error)
          : gsv_dir_is_made(dir) ? open_random(checkpoint, dir, error)
                                 : open_weights(checkpoint, dir, folder, error);
+    if (st == GPUSERVE_OK && gsv_dir_has_base(dir) && strcmp(folder, "") == 0)
+        st = gsv_lora_open(&checkpoint->lora, dir, checkpoint, error);
     if (st != GPUSERVE_OK)
         gsv_checkpoint_close(checkpoint);
     return st;
@@ -255,6 +259,7 @@ gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const str
 
 void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint)
 {
+    gsv_weight_file_close(&checkpoint->lora);
     for (size_t i = 0; i < checkpoint->n_files; i++)
         gsv_weight_file_close(&checkpoint->files[i]);
     free(checkpoint->files);
@@ -265,6 +270,8 @@ void gsv_checkpoint_close(struct gsv_checkpoint *checkpoint)
 bool gsv_checkpoint_find(const struct gsv_checkpoint *checkpoint, const char *name,
                          struct gsv_tensor *tensor)
 {
+    if (checkpoint->lora && gsv_weight_file_find(checkpoint->lora, name, tensor))
+        return true;
     for (size_t i = 0; i < checkpoint->n_files; i++)
         if (gsv_weight_file_find(checkpoint->files[i], name, tensor))
             return true;
@@ -286,15 +293,17 @@ static int compare_tensors(const void *a, const void *b)
     return names ? names : (x->file > y->file) - (x->file < y->file);
 }
 
-/* Copy the tensors of all files to `all`, or only count them if it is NULL. */
+/* Copy the tensors of all files, the adapter's first, to `all`, or only count them if it is NULL.
+ */
 static size_t list_files(const struct gsv_checkpoint *checkpoint, struct listed *all)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < checkpoint->n_files; i++) {
+    for (size_t i = 0; i <= checkpoint->n_files; i++) {
+        const struct gsv_weight_file *file = i ? checkpoint->files[i - 1] : checkpoint->lora;
         struct gsv_tensor tensor;
 
-        for (size_t j = 0; gsv_weight_file_at(checkpoint->files[i], j, &tensor); j++) {
+        for (size_t j = 0; file && gsv_weight_file_at(file, j, &tensor); j++) {
             if (gsv_is_row_scales(&tensor))
                 continue;
             if (all)

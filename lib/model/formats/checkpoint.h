@@ -40,6 +40,7 @@ gpuserve_status gsv_read_config(struct gsv_json_value **json, const struct gsv_d
 struct gsv_checkpoint {
     struct gsv_weight_file **files;
     size_t n_files;
+    struct gsv_weight_file *lora; /* of an adapter's directory: takes precedence; else NULL */
 };
 
 gpuserve_status gsv_checkpoint_open(struct gsv_checkpoint *checkpoint, const struct gsv_dir *dir,

@@ -68,7 +68,8 @@ static void generate(float *to, uint64_t seed, uint64_t first, size_t n)
 }
 
 /* The offset counts from the start of the sequence, also for a tensor of some rows of another. */
-static void fetch(const struct gsv_tensor *tensor, uint64_t first, size_t n, void *raw)
+static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t first, size_t n, void *raw,
+                             gpuserve_error *error)
 {
     const struct random_weights *weights = as_random(tensor->file);
     float *to = raw;
@@ -79,6 +80,8 @@ static void fetch(const struct gsv_tensor *tensor, uint64_t first, size_t n, voi
         fill(to, n, 1.0f);
     else
         generate(to, weights->seed, tensor->offset / sizeof(float) + first, n);
+    (void)error;
+    return GPUSERVE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- table */

@@ -50,10 +50,8 @@ gpuserve_status gsv_tensor_fetch(const struct gsv_tensor *tensor, uint64_t first
     const char *const shown = gsv_weight_file_name(tensor->file);
     char *to = raw;
 
-    if (tensor->file->format->fetch) {
-        tensor->file->format->fetch(tensor, first, n, raw);
-        return GPUSERVE_OK;
-    }
+    if (tensor->file->format->fetch)
+        return tensor->file->format->fetch(tensor, first, n, raw, error);
     if (has_row_scales(tensor)) {
         const struct rows rows = rows_of(tensor, first, n);
         const size_t size = (size_t)rows.n * sizeof(float);

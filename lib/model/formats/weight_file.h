@@ -66,7 +66,8 @@ struct gsv_weight_format {
     bool (*at)(const struct gsv_weight_file *file, size_t i, struct gsv_tensor *tensor);
     void (*close)(struct gsv_weight_file *file); /* frees the format's own fields */
     /* Computes elements of a tensor whose values are not in a file; NULL: they are in the file. */
-    void (*fetch)(const struct gsv_tensor *tensor, uint64_t first, size_t n, void *raw);
+    gpuserve_status (*fetch)(const struct gsv_tensor *tensor, uint64_t first, size_t n, void *raw,
+                             gpuserve_error *error);
 };
 
 /* The part that all formats have; the first field of each format's struct. */

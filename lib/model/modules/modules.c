@@ -17,6 +17,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/formats.h"
+#include "lib/model/formats/lora.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,9 +171,13 @@ static gpuserve_status read_chain(struct gsv_modules *modules, const struct gsv_
                                   gpuserve_error *error)
 {
     struct gsv_json_value *chain;
-    gpuserve_status st;
+    const char *class_end;
+    gpuserve_status st = gsv_lora_class(&class_end, dir, error);
 
-    if (!gsv_dir_has(dir, "modules.json"))
+    if (st != GPUSERVE_OK)
+        return st;
+    /* A classifier's adapter on a base for embeddings has no use for the modules of the base. */
+    if (!gsv_dir_has(dir, "modules.json") || (class_end && !gsv_dir_has_own(dir, "modules.json")))
         return set_bare(modules, dir, error);
     st = gsv_read_json_array(&chain, dir, "modules.json", error);
     if (st != GPUSERVE_OK)

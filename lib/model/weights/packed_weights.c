@@ -8,6 +8,7 @@
  * forgery, so a file is read only if this user owns it and no other user may write it.
  */
 #define _GNU_SOURCE /* mkostemp */
+#include "lib/model/formats/lora.h"
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
@@ -534,6 +535,22 @@ static bool feed_tensor(XXH3_state_t *state, const struct gsv_tensor *tensor,
     return feed_file(state, gsv_weight_file_fd(tensor->file), changed);
 }
 
+/* The merged tensors of an adapter are of all these files. */
+static bool feed_adapter(XXH3_state_t *state, const struct gsv_checkpoint *weights,
+                         int64_t *changed)
+{
+    struct gsv_lora_facts facts;
+    bool is_known = true;
+
+    if (!weights->lora)
+        return true;
+    gsv_lora_read_facts(weights->lora, &facts);
+    feed_number(state, (int64_t)facts.scales);
+    for (size_t i = 0; i < weights->n_files; i++)
+        is_known = feed_file(state, gsv_weight_file_fd(weights->files[i]), changed) && is_known;
+    return is_known;
+}
+
 gpuserve_status gsv_spec_identify(const struct gsv_spec *spec, struct gsv_identity *identity,
                                   gpuserve_error *error)
 {
@@ -558,6 +575,8 @@ gpuserve_status gsv_spec_identify(const struct gsv_spec *spec, struct gsv_identi
             identity->is_known = feed_tensor(&state, &item->weight[j], &last, &identity->changed) &&
                                  feed_tensor(&state, &item->bias[j], &last, &identity->changed);
     }
+    identity->is_known =
+        identity->is_known && feed_adapter(&state, &spec->weights, &identity->changed);
     write_hash(&state, identity->files);
     return GPUSERVE_OK;
 }

@@ -24,41 +24,48 @@ struct gpuserve_tokenizer {
 
 /* -------------------------------------------------------------------------------------- opening */
 
-/* Find the directory in the context's cache directories, or in those of the environment. */
-static gpuserve_status find_path(gpuserve_context *context, const char *name, char **path,
-                                 gpuserve_error *error)
+static gpuserve_status open_in(const struct gsv_hub *hub, const char *name, struct gsv_dir **dir,
+                               gpuserve_error *error)
+{
+    char *path = NULL;
+    gpuserve_status st = gsv_hub_find(hub, name, &path, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_hub_open(hub, dir, path, error);
+    free(path);
+    return st;
+}
+
+/* Open the directory, found in the context's cache directories or in those of the environment. */
+static gpuserve_status open_dir(gpuserve_context *context, const char *name, struct gsv_dir **dir,
+                                gpuserve_error *error)
 {
     struct gsv_hub hub = { 0 };
     gpuserve_status st;
 
     if (context) {
         st = gsv_context_check(context, error);
-        return st == GPUSERVE_OK ? gsv_hub_find(context->hub, name, path, error) : st;
+        return st == GPUSERVE_OK ? open_in(context->hub, name, dir, error) : st;
     }
     st = gsv_hub_init(&hub, NULL, error);
     if (st == GPUSERVE_OK)
-        st = gsv_hub_find(&hub, name, path, error);
+        st = open_in(&hub, name, dir, error);
     gsv_hub_reset(&hub);
     return st;
 }
 
 /* The transformer's folder and the lowercasing of a sentence-transformers directory are settings of
  * its tokenizer. */
-static gpuserve_status load(struct gsv_tokenizer **tokenizer, const char *path,
+static gpuserve_status load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
                             gpuserve_error *error)
 {
     struct gsv_modules modules = { 0 };
-    struct gsv_dir *dir = NULL;
-    gpuserve_status st = gsv_model_dir_open(&dir, path, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_modules_read(&modules, dir, error);
+    gpuserve_status st = gsv_modules_read(&modules, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_tokenizer_load(
             tokenizer, dir,
             &(struct gsv_tokenizer_settings){ modules.transformer, modules.do_lower_case }, error);
     gsv_modules_reset(&modules);
-    gsv_dir_close(&dir);
     return st;
 }
 
@@ -67,25 +74,25 @@ GPUSERVE_API gpuserve_status gpuserve_tokenizer_open(gpuserve_tokenizer **out,
                                                      gpuserve_error *error)
 {
     gpuserve_tokenizer *handle;
-    char *path = NULL;
+    struct gsv_dir *dir = NULL;
     gpuserve_status st;
 
     if (!out)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`tokenizer` is NULL");
     *out = NULL;
-    st = find_path(context, name, &path, error);
+    st = open_dir(context, name, &dir, error);
     if (st != GPUSERVE_OK)
         return st;
     handle = gsv_alloc_array(1, sizeof(*handle));
     if (!handle) {
-        free(path);
+        gsv_dir_close(&dir);
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a tokenizer");
     }
     gsv_encoders_init(&handle->encoders);
     st = gsv_fork_check_init(&handle->fork_check, error);
     if (st == GPUSERVE_OK)
-        st = load(&handle->tokenizer, path, error);
-    free(path);
+        st = load(&handle->tokenizer, dir, error);
+    gsv_dir_close(&dir);
     if (st == GPUSERVE_OK)
         *out = handle;
     else

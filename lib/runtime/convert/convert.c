@@ -14,6 +14,7 @@
 #include "lib/base/json_tree.h"
 #include "lib/model/formats/checkpoint_writer.h"
 #include "lib/model/formats/formats.h"
+#include "lib/model/formats/lora.h"
 #include "lib/model/modules/modules.h"
 #include "lib/runtime/core/context.h"
 #include "lib/runtime/plan/load_plan.h"
@@ -105,12 +106,27 @@ static gpuserve_status fail_gguf(const struct conversion *c, gpuserve_error *err
     return gsv_hint(error, st, "convert the directory that the GGUF file was made from");
 }
 
+/* The output would have the class of the base in config.json. */
+static gpuserve_status fail_class(const struct conversion *c, gpuserve_error *error)
+{
+    const gpuserve_status st =
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "%s: convert does not support the LoRA adapter of a classifier", c->input);
+
+    return gsv_hint(error, st, "use PEFT's merge_and_unload(), and save the result");
+}
+
 static gpuserve_status open_input(struct conversion *c, gpuserve_error *error)
 {
-    gpuserve_status st = gsv_model_dir_open(&c->dir, c->input, error);
+    const char *class_end = NULL;
+    gpuserve_status st = gsv_hub_open(c->context->hub, &c->dir, c->input, error);
 
     if (st == GPUSERVE_OK && gsv_dir_gguf(c->dir))
         st = fail_gguf(c, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lora_class(&class_end, c->dir, error);
+    if (class_end)
+        st = fail_class(c, error);
     if (st == GPUSERVE_OK)
         st = gsv_modules_read(&c->modules, c->dir, error);
     if (st == GPUSERVE_OK && !c->modules.is_static && !c->modules.words.present &&

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint_writer.h"
+#include "lib/model/formats/lora.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,7 +36,8 @@ static bool ends_in(const char *name, const char *ending)
 
 static bool is_copied(const char *name)
 {
-    if (ends_in(name, ".index.json") || strcmp(name, GSV_CONVERT_REPORT_NAME) == 0)
+    if (ends_in(name, ".index.json") || strcmp(name, GSV_CONVERT_REPORT_NAME) == 0 ||
+        strcmp(name, GSV_LORA_CONFIG) == 0)
         return false;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (ends_in(name, endings[i]))

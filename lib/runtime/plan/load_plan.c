@@ -164,7 +164,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
 
     memset(plan, 0, sizeof(*plan));
     if (st == GPUSERVE_OK)
-        st = gsv_model_dir_open(&plan->dir, path, error);
+        st = gsv_hub_open(context->hub, &plan->dir, path, error);
     free(path);
     if (st == GPUSERVE_OK)
         st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);

@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/formats.h"
+#include "lib/model/formats/lora.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -247,4 +248,53 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
              hub->models ? hub->models : "(no cache: HOME is not set)");
     return gsv_hint(error, GPUSERVE_E_NOT_FOUND,
                     "give the model's directory, or download it first: gpuserve pull %s", name);
+}
+
+/* ------------------------------------------------------------------------------------- adapters */
+
+static gpuserve_status open_base(const struct gsv_hub *hub, struct gsv_dir *dir, const char *name,
+                                 gpuserve_error *error)
+{
+    static const char *const weights[] = { "model.safetensors", "model.safetensors.index.json",
+                                           "pytorch_model.bin", "pytorch_model.bin.index.json" };
+    struct gsv_dir *base = NULL;
+    char *path = NULL, *next = NULL;
+    gpuserve_status st;
+
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
+        if (gsv_dir_has_own(dir, weights[i]))
+            return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                            "%s: the directory has both a model, %s, and a LoRA adapter, "
+                            "%s: remove one of them",
+                            gsv_dir_path(dir), weights[i], GSV_LORA_CONFIG);
+    st = gsv_hub_find(hub, name, &path, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_model_dir_open(&base, path, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_lora_base(&next, base, error);
+    if (st == GPUSERVE_OK && next)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: the base model is a LoRA adapter itself",
+                      path);
+    free(path);
+    free(next);
+    if (st == GPUSERVE_OK)
+        return gsv_dir_set_base(dir, base, error);
+    gsv_dir_close(&base);
+    return gsv_fail_in(error, st, "%s: base model", gsv_dir_path(dir));
+}
+
+gpuserve_status gsv_hub_open(const struct gsv_hub *hub, struct gsv_dir **dir, const char *path,
+                             gpuserve_error *error)
+{
+    char *base = NULL;
+    gpuserve_status st = gsv_model_dir_open(dir, path, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_lora_base(&base, *dir, error);
+    if (st == GPUSERVE_OK && base)
+        st = open_base(hub, *dir, base, error);
+    free(base);
+    if (st != GPUSERVE_OK)
+        gsv_dir_close(dir);
+    return st;
 }

@@ -4,6 +4,8 @@
 #ifndef GSV_RUNTIME_MODEL_PATH_H
 #define GSV_RUNTIME_MODEL_PATH_H
 
+#include "lib/base/dir.h"
+
 #include <gpuserve/types.h>
 
 /* Folders that are searched for names, read from the environment when the context is created. */
@@ -27,6 +29,11 @@ void gsv_hub_reset(struct gsv_hub *hub);
  * remedy.
  */
 gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char **path,
+                             gpuserve_error *error);
+
+/* Open the directory at a path that gsv_hub_find() gave. That of a LoRA adapter gets the directory
+ * of its base model, found by the name or path in adapter_config.json. */
+gpuserve_status gsv_hub_open(const struct gsv_hub *hub, struct gsv_dir **dir, const char *path,
                              gpuserve_error *error);
 
 #endif

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""LoRA adapters in PEFT's format: a directory with adapter_config.json loads as its base model with the adapter. The
+numbers are PEFT's in float64 (tests/data/lora, written by tools/make_lora_adapters.py)."""
+import json
+import os
+import shutil
+
+import numpy as np
+
+from common import ROOT, Case, main
+
+from gpuserve import Context, Model, Tokenizer, convert
+from gpuserve.errors import FormatError, NotFoundError, UnsupportedError
+
+LORA = os.path.join(ROOT, "tests", "data", "lora")
+MODELS = os.path.join(ROOT, "tests", "data", "models")
+with open(os.path.join(LORA, "expected.json"), encoding="utf-8") as file:
+    EXPECTED = json.load(file)
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def text_of(ids):
+    """The text of these ids, which begin with [CLS] and end with [SEP]."""
+    return " ".join("w%d" % one for one in ids[1:-1])
+
+
+class Lora(Case):
+    def base(self, name, folder=None):
+        """A model of tests/data/models, with a vocabulary."""
+        folder = shutil.copytree(os.path.join(MODELS, name), folder or self.path("base-" + name), dirs_exist_ok=True)
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            n = json.load(file)["vocab_size"]
+        with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8") as file:
+            file.write("\n".join(WORDS + ["w%d" % i for i in range(len(WORDS), n)]) + "\n")
+        return folder
+
+    def adapter(self, name, base=None, **changes):
+        """An adapter of tests/data/lora, of a base in the folder `base`."""
+        folder = shutil.copytree(os.path.join(LORA, name), self.path(name), dirs_exist_ok=True)
+        path = os.path.join(folder, "adapter_config.json")
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        config["base_model_name_or_path"] = base or self.base(EXPECTED[name]["base"])
+        config.update(changes)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        return folder
+
+    def check(self, name, folder, bound=2e-6, **options):
+        rows = EXPECTED[name]
+        with Model(folder, device="cpu", **options) as model:
+            got = model.encode([text_of(ids) for ids in rows["ids"]], normalize_embeddings=True)
+            self.assertLess(np.abs(got - np.array(rows["output"])).max(), bound)
+        return got
+
+    def test_embeddings(self):
+        for name in ("attention", "all", "decoder"):
+            with self.subTest(name):
+                folder = self.adapter(name)
+                self.check(name, folder)
+                self.check(name, folder, bound=2e-2, dtype="bfloat16")
+                with Model(self.base(EXPECTED[name]["base"]), device="cpu") as model:
+                    plain = model.encode([text_of(EXPECTED[name]["ids"][0])], normalize_embeddings=True)
+                self.assertGreater(np.abs(plain - np.array(EXPECTED[name]["output"][0])).max(), 0.05)
+
+    def test_classes(self):
+        rows = EXPECTED["classes"]
+        with Model(self.adapter("classes"), device="cpu") as model:
+            self.assertEqual(model.labels, ["LABEL_0", "LABEL_1", "LABEL_2"])
+            for ids, logits in zip(rows["ids"], rows["output"]):
+                wanted = np.exp(logits - np.max(logits))
+                got = {one["label"]: one["score"] for one in model.classify(text_of(ids), top_k=3)}
+                for i, score in enumerate(wanted / wanted.sum()):
+                    self.assertAlmostEqual(got["LABEL_%d" % i], score, delta=2e-6)
+
+    def test_tokens(self):
+        rows = EXPECTED["tokens"]
+        with Model(self.adapter("tokens"), device="cpu") as model:
+            self.assertEqual(len(model.labels), 4)
+            for ids, logits in zip(rows["ids"], rows["output"]):
+                found = model.label_tokens(text_of(ids), score="raw")
+                scores = np.array(found.scores)
+                self.assertLess(np.abs(scores - np.array(logits)).max(), 2e-5)
+
+    def test_the_base_is_found_by_its_name(self):
+        cache = self.path("cache")
+        repository = os.path.join(cache, "models--org--bert")
+        os.makedirs(os.path.join(repository, "refs"))
+        for revision in ("main", "v2"):
+            with open(os.path.join(repository, "refs", revision), "w") as file:
+                file.write("1234")
+        self.base("bert", os.path.join(repository, "snapshots", "1234"))
+        for revision in (None, "v2"):
+            folder = self.adapter("all", "org/bert", revision=revision)
+            with Context(cache_dir=cache) as context:
+                self.check("all", folder, context=context)
+                with Tokenizer(folder, context=context) as tokenizer:
+                    self.assertEqual(list(tokenizer.encode("w7")[0]), [2, 7, 3])
+        with Context(cache_dir=self.path("empty")) as context, \
+                self.assertRaisesRegex(NotFoundError, 'base model: org/bert: revision "v2" is not in the cache') as caught:
+            Model(folder, context=context)
+        self.assertIn("gpuserve pull --revision v2 org/bert", caught.exception.hint)
+
+    def test_converted_it_is_an_ordinary_model(self):
+        folder = self.adapter("all")
+        merged = self.path("merged")
+        convert(folder, merged, dtype="float32")
+        self.assertNotIn("adapter_config.json", os.listdir(merged))
+        wanted = self.check("all", folder)
+        shutil.rmtree(folder)
+        shutil.rmtree(self.path("base-bert"))
+        self.assertEqual(np.abs(self.check("all", merged) - wanted).max(), 0)
+        with self.assertRaisesRegex(UnsupportedError, "the LoRA adapter of a classifier"):
+            convert(self.adapter("classes"), self.path("never"), "float16")
+
+    def test_the_fingerprint_is_that_of_the_sum(self):
+        prints = set()
+        for alpha in (8, 8, 16):
+            with Model(self.adapter("attention", lora_alpha=alpha), device="cpu") as model:
+                prints.add(model.fingerprint)
+        self.assertEqual(len(prints), 2)
+
+    def test_what_is_refused(self):
+        for changes, words in (
+                ({"use_dora": True}, '"use_dora" is not supported'),
+                ({"peft_type": "IA3"}, '"peft_type" = "IA3"'),
+                ({"init_lora_weights": "pissa"}, '"init_lora_weights" = "pissa"'),
+                ({"layer_replication": [[0, 1]]}, '"layer_replication"'),
+                ({"alpha_pattern": {"layer.*query": 3}}, 'alpha_pattern" = "layer.*query"'),
+                ({"task_type": "SEQ_2_SEQ_LM"}, '"task_type" is "SEQ_2_SEQ_LM"')):
+            with self.assertRaises(UnsupportedError) as caught:
+                Model(self.adapter("attention", **changes), device="cpu")
+            self.assertIn(words, str(caught.exception))
+        for changes in ({"lora_alpha": "8"}, {"base_model_name_or_path": ""}, {"base_model_name_or_path": None},
+                        {"base_model_name_or_path": "x" * 5000}, {"revision": 3}):
+            with self.assertRaises(FormatError, msg=changes):
+                Model(self.adapter("attention", **changes), device="cpu")
+        with self.assertRaisesRegex(FormatError, "base model"):  # a base of other shapes
+            Model(self.adapter("attention", self.base("deberta-v3")), device="cpu")
+        with self.assertRaisesRegex(UnsupportedError, "the base model is a LoRA adapter itself"):
+            Model(self.adapter("all", self.adapter("attention")), device="cpu")
+        with self.assertRaisesRegex(UnsupportedError, "is random"):
+            Model(self.adapter("attention", "random:bert-tiny"), device="cpu")
+        folder = self.adapter("attention")
+        shutil.copy(os.path.join(self.path("base-bert"), "model.safetensors"), folder)
+        with self.assertRaisesRegex(UnsupportedError, "both a model, model.safetensors, and a LoRA adapter"):
+            Model(folder, device="cpu")
+        os.remove(os.path.join(folder, "model.safetensors"))
+        os.remove(os.path.join(folder, "adapter_model.safetensors"))
+        with self.assertRaisesRegex(NotFoundError, "adapter_model.safetensors: no such file"):
+            Model(folder, device="cpu")
+
+
+if __name__ == "__main__":
+    main(__name__)
