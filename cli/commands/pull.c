@@ -3,6 +3,8 @@
  *
  *   file list -> free space check -> for each file: blob, then link in the snapshot -> ref
  *
+ * After a LoRA adapter the same for its base model.
+ *
  * With HF_HUB_OFFLINE or GPUSERVE_OFFLINE only the cache is searched. Prints the path of the
  * snapshot, or of the GGUF file in it.
  */
@@ -98,8 +100,11 @@ static int fetch_all(struct pull_job *job, const struct pull_list *list)
     return result;
 }
 
-static int pull(struct pull_http *http, const struct pull_cache *cache,
-                const struct pull_request *request, const char *revision, bool quiet)
+/* *snapshot, owned, is the folder of the files, and *file the GGUF file in it or NULL; both only on
+ * CLI_OK. */
+static int pull_one(struct pull_http *http, const struct pull_cache *cache,
+                    const struct pull_request *request, const char *revision, bool quiet,
+                    char **snapshot, char **file)
 {
     struct pull_job job = { .http = http, .cache = cache, .name = request->name, .quiet = quiet };
     struct pull_list list;
@@ -116,12 +121,57 @@ static int pull(struct pull_http *http, const struct pull_cache *cache,
         /* The ref is written last, so it always names a complete snapshot. */
         if (result == CLI_OK && !cli_pull_is_commit(revision))
             result = cli_cache_set_ref(cache, revision, list.commit);
-        if (result == CLI_OK)
-            printf("%s/snapshots/%s%s%s\n", cache->folder, list.commit, list.is_gguf ? "/" : "",
-                   list.is_gguf ? list.files[0].name : "");
+        if (result == CLI_OK) {
+            const char *name = list.is_gguf ? list.files[0].name : NULL;
+
+            *snapshot = cli_format("%s/snapshots/%s", cache->folder, list.commit);
+            *file = name ? cli_copy(name, strlen(name)) : NULL;
+        }
         cli_pull_list_free(&list);
     }
     free(folder);
+    return result;
+}
+
+/* The base of a LoRA adapter. A base that is a path of the author's machine is left to the user. */
+static int pull_base(struct pull_http *http, const char *snapshot, const char *cache_dir,
+                     bool quiet)
+{
+    const struct cli_list none = { 0 };
+    struct pull_request request = { .include = &none };
+    struct pull_cache cache = { 0 };
+    char *name = NULL, *revision = NULL, *base = NULL, *file = NULL;
+    int result = CLI_OK;
+
+    cli_pull_read_base(snapshot, &name, &revision);
+    if (name) {
+        request.name = name;
+        result = cli_cache_init(&cache, name, cache_dir);
+        if (result == CLI_OK)
+            result = pull_one(http, &cache, &request, revision ? revision : DEFAULT_REVISION, quiet,
+                              &base, &file);
+        cli_cache_reset(&cache);
+    }
+    free(name);
+    free(revision);
+    free(base);
+    free(file);
+    return result;
+}
+
+static int pull(struct pull_http *http, const struct pull_cache *cache,
+                const struct pull_request *request, const char *revision,
+                const struct cli_args *args)
+{
+    char *snapshot = NULL, *file = NULL;
+    int result = pull_one(http, cache, request, revision, args->quiet, &snapshot, &file);
+
+    if (result == CLI_OK)
+        result = pull_base(http, snapshot, args->cache_dir, args->quiet);
+    if (result == CLI_OK)
+        printf("%s%s%s\n", snapshot, file ? "/" : "", file ? file : "");
+    free(snapshot);
+    free(file);
     return result;
 }
 
@@ -155,7 +205,7 @@ int cli_pull(const struct cli_args *args)
         signal(SIGPIPE, SIG_IGN); /* a connection closed by the hub is reported as an error */
         result = cli_http_init(&http);
         if (result == CLI_OK)
-            result = pull(&http, &cache, &request, revision, args->quiet);
+            result = pull(&http, &cache, &request, revision, args);
         cli_http_reset(&http);
     }
     cli_cache_reset(&cache);

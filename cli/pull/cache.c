@@ -155,8 +155,8 @@ static char *find_in_snapshot(const char *snapshot, const char *file)
     if (found && file)
         return path;
     free(path);
-    if (!found && !file) {
-        path = cli_format("%s/gliner_config.json", snapshot);
+    for (size_t i = 0; i < 2 && !found && !file; i++) {
+        path = cli_format("%s/%s", snapshot, i ? PULL_ADAPTER_CONFIG : "gliner_config.json");
         found = access(path, R_OK) == 0;
         free(path);
     }

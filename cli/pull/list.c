@@ -5,7 +5,7 @@
  * a selected file are validated; the number of files is limited. Selected: config.json and other
  * JSON files, the weights in safetensors format or else in PyTorch's, tokenizer files, module
  * folders, and the patterns of --include. Or one GGUF file, if it is named or there are no other
- * weights.
+ * weights. Of a LoRA adapter its own files; pull.c then takes those of the base.
  */
 #include "cli/pull/pull.h"
 
@@ -115,6 +115,7 @@ static bool is_pickle_shard(const char *name)
 /* Files of the revision that make other files unnecessary. */
 struct has {
     bool main;      /* weights with the standard name: other safetensors are variants */
+    bool adapter;   /* weights of a LoRA adapter in safetensors format */
     bool pickle;    /* pytorch_model.bin */
     bool shards;    /* pytorch_model-00001-of-00002.bin */
     bool modules;   /* safetensors in the module folders */
@@ -126,6 +127,7 @@ struct has {
 static void add_to_has(struct has *has, const char *name)
 {
     has->main = has->main || is_main_weights(name);
+    has->adapter = has->adapter || strcmp(name, "adapter_model.safetensors") == 0;
     has->pickle = has->pickle || strcmp(name, "pytorch_model.bin") == 0;
     has->shards = has->shards || is_pickle_shard(name);
     has->modules =
@@ -150,6 +152,8 @@ static bool is_weights(const char *name, struct has has)
 {
     if (ends_with(name, ".safetensors"))
         return is_main_weights(name) || (!has.main && !has.pickle && !has.shards);
+    if (strcmp(name, "adapter_model.bin") == 0)
+        return !has.main && !has.adapter && !has.pickle && !has.shards;
     return !has.main &&
            (strcmp(name, "pytorch_model.bin") == 0 || (!has.pickle && is_pickle_shard(name)));
 }
@@ -250,7 +254,8 @@ static int read_files(struct pull_list *list, const json_t *siblings,
         list->total_bytes += list->files[list->n++].size;
         has_weights = has_weights || (!strchr(name, '/') && is_weights(name, has));
         has_config = has_config || strcmp(name, "config.json") == 0 ||
-                     strcmp(name, "gliner_config.json") == 0;
+                     strcmp(name, "gliner_config.json") == 0 ||
+                     strcmp(name, PULL_ADAPTER_CONFIG) == 0;
     }
     if (has_weights && has_config)
         return CLI_OK;
@@ -288,6 +293,29 @@ int cli_pull_list(struct pull_list *list, const char *json, size_t size,
     if (result != CLI_OK)
         cli_pull_list_free(list);
     return result;
+}
+
+static char *copy_string(const json_t *config, const char *key)
+{
+    const char *value = json_string_value(json_object_get(config, key));
+
+    return value && *value ? cli_copy(value, strlen(value)) : NULL;
+}
+
+void cli_pull_read_base(const char *snapshot, char **name, char **revision)
+{
+    char *path = cli_format("%s/%s", snapshot, PULL_ADAPTER_CONFIG);
+    json_t *config = json_load_file(path, 0, NULL);
+
+    *name = copy_string(config, "base_model_name_or_path");
+    *revision = copy_string(config, "revision");
+    if (!*name || !cli_pull_name_ok(*name) || (*revision && !cli_pull_revision_ok(*revision))) {
+        free(*name);
+        free(*revision);
+        *name = *revision = NULL;
+    }
+    json_decref(config);
+    free(path);
 }
 
 void cli_pull_list_free(struct pull_list *list)

@@ -17,6 +17,7 @@ class Hub:
 
     def __init__(self, files, name="org/tiny"):
         self.files, self.name = dict(files), name
+        self.more = {}  # other models: name -> files
         self.token = None  # asked for when set
         self.break_after = {}  # file -> bytes after which the connection is dropped, once
         self.corrupt = set()  # files whose last byte is changed
@@ -50,9 +51,9 @@ class Hub:
             server.shutdown()
             server.server_close()
 
-    def listing(self):
+    def listing(self, files):
         siblings = []
-        for name, data in self.files.items():
+        for name, data in files.items():
             entry = {"rfilename": name, "size": len(data), "blobId": git_hash(data)}
             if name.endswith(".safetensors"):
                 entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data),
@@ -68,12 +69,17 @@ class Hub:
                 request.headers.get("Authorization") != "Bearer " + self.token:
             return self.send(request, 401, b"who are you?")
         if kind == "hub" and path.startswith("/api/models/"):
-            known = path in ("/api/models/%s/revision/%s?blobs=true" % (self.name, revision)
-                             for revision in ("main", "refs%2Fpr%2F1", COMMIT))
-            return self.send(request, 200 if known else 404, self.listing().encode())
-        prefix = "/%s/resolve/%s/" % (self.name, COMMIT)
-        name = path[len(prefix):] if path.startswith(prefix) else None
-        if name not in self.files:
+            for model, files in [(self.name, self.files), *self.more.items()]:
+                if path in ("/api/models/%s/revision/%s?blobs=true" % (model, revision)
+                            for revision in ("main", "refs%2Fpr%2F1", COMMIT)):
+                    return self.send(request, 200, self.listing(files).encode())
+            return self.send(request, 404, b"no such model")
+        for model, files in [(self.name, self.files), *self.more.items()]:
+            prefix = "/%s/resolve/%s/" % (model, COMMIT)
+            name = path[len(prefix):] if path.startswith(prefix) else None
+            if name in files:
+                break
+        else:
             return self.send(request, 404, b"no such file")
         if kind == "hub" and name.endswith(".safetensors"):
             request.send_response(302)
@@ -82,10 +88,10 @@ class Hub:
             request.send_header("Content-Length", "0")
             request.end_headers()
             return None
-        return self.send_file(request, name)
+        return self.send_file(request, name, files)
 
-    def send_file(self, request, name):
-        data, status, begin = self.files[name], 200, 0
+    def send_file(self, request, name, files):
+        data, status, begin = files[name], 200, 0
         if name in self.corrupt:
             data = data[:-1] + bytes([data[-1] ^ 1])
         if name in self.longer:

@@ -1,5 +1,6 @@
 """`gpuserve pull` against a stand-in for the hub."""
 import hashlib
+import json
 import os
 import ssl
 import subprocess
@@ -60,6 +61,27 @@ class Pull(Case):
 
     def refused(self, message, *options, **env):
         return self.fails(1, message, "pull", "org/tiny", *options, env={**self.env, **env})
+
+    def test_an_adapter_brings_its_base(self):
+        config = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "revision": None}
+        self.hub.files = {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": b"adapter",
+                          "adapter_model.bin": b"the same", "training_args.bin": b"no"}
+        self.hub.more["org/base"] = FILES
+        done = self.pull()
+        self.assertEqual(done.out.strip(), os.path.join(self.model, "snapshots", COMMIT))
+        self.assertEqual(sorted(self.snapshot()), ["adapter_config.json", "adapter_model.safetensors"])
+        offline = self.pull(HF_HUB_OFFLINE="1")
+        self.assertEqual(offline.out, done.out)
+        self.model = os.path.join(self.home, "hub", "models--org--base")
+        self.check_whole()
+        for base, revision in (("/home/me/model", None), ("org/base", "../x"), (None, None)):  # none of the hub
+            self.hub.files = {"adapter_config.json": json.dumps({"base_model_name_or_path": base, "revision": revision}).encode(),
+                              "adapter_model.bin": b"adapter"}
+            self.hub.requests.clear()
+            self.pull()
+            self.assertEqual([path for _, path, _, _ in self.hub.requests if "base" in path], [])
+        self.hub.files["adapter_config.json"] = json.dumps({"base_model_name_or_path": "org/absent"}).encode()
+        self.refused("org/absent")
 
     def test_layout_is_that_of_the_cache(self):
         done = self.pull()
@@ -313,9 +335,9 @@ class Pull(Case):
     def test_answers_that_are_no_listing(self):
         for text, message in (("<html>", "is not JSON"), ("{}", "does not describe"),
                               ('{"sha": "../../x", "siblings": []}', "does not describe")):
-            self.hub.listing = lambda text=text: text
+            self.hub.listing = lambda _, text=text: text
             self.refused(message)
-        self.hub.listing = lambda: " " * (17 << 20)
+        self.hub.listing = lambda _: " " * (17 << 20)
         self.refused("exceeds")
 
     def test_no_hub(self):

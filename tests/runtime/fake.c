@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/model/formats/formats.h"
+#include "lib/model/formats/lora.h"
 #include "lib/model/model.h"
 #include "lib/text/tokenizer.h"
 

@@ -21,6 +21,12 @@ static gpuserve_status read_config(struct gsv_json_value **json, const struct gs
     return gsv_read_optional_json(json, dir, "", GSV_LORA_CONFIG, error);
 }
 
+static bool has_adapter(const struct gsv_dir *dir)
+{
+    return gsv_dir_has_own(dir, "adapter_model.safetensors") ||
+           gsv_dir_has_own(dir, "adapter_model.bin");
+}
+
 gpuserve_status gsv_lora_base(char **base, const struct gsv_dir *dir, gpuserve_error *error)
 {
     const char *name = NULL, *revision = NULL;
@@ -28,6 +34,8 @@ gpuserve_status gsv_lora_base(char **base, const struct gsv_dir *dir, gpuserve_e
     gpuserve_status st = read_config(&json, dir, error);
 
     *base = NULL;
+    if (json && !has_adapter(dir) && gsv_dir_has_own(dir, "config.json"))
+        gsv_json_free(&json); /* left over by the training of a whole model */
     if (!json)
         return st;
     st = gsv_json_string(json, "base_model_name_or_path", GSV_LORA_CONFIG, &name, error);
