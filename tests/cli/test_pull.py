@@ -74,7 +74,7 @@ class Pull(Case):
         self.assertEqual(offline.out, done.out)
         self.model = os.path.join(self.home, "hub", "models--org--base")
         self.check_whole()
-        for base, revision in (("/home/me/model", None), ("org/base", "../x"), (None, None)):  # none of the hub
+        for base, revision in (("/models/mine", None), ("org/base", "../x"), (None, None)):  # none of the hub
             self.hub.files = {"adapter_config.json": json.dumps({"base_model_name_or_path": base, "revision": revision}).encode(),
                               "adapter_model.bin": b"adapter"}
             self.hub.requests.clear()

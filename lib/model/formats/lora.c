@@ -50,14 +50,14 @@ static struct lora_file *as_lora(const struct gsv_weight_file *file)
 
 /* ---------------------------------------------------------------------------------------- names */
 
-enum part { PART_WHOLE, PART_A, PART_B, PART_TABLE_A, PART_TABLE_B };
+enum lora_part { PART_TENSOR, PART_A, PART_B, PART_TABLE_A, PART_TABLE_B };
 
 /* Split the name of an adapter's tensor: `name` receives that of the tensor in the base. */
-static bool split_name(const char *full, char name[NAME_BYTES], enum part *part)
+static bool split_name(const char *full, char name[NAME_BYTES], enum lora_part *part)
 {
     static const struct {
         const char *end;
-        enum part part;
+        enum lora_part part;
     } ends[] = { { ".lora_A.weight", PART_A },
                  { ".lora_B.weight", PART_B },
                  { ".lora_embedding_A", PART_TABLE_A },
@@ -68,7 +68,7 @@ static bool split_name(const char *full, char name[NAME_BYTES], enum part *part)
     if (strncmp(full, PREFIX, strlen(PREFIX)) != 0 || n >= NAME_BYTES)
         return false;
     n -= strlen(PREFIX);
-    *part = PART_WHOLE;
+    *part = PART_TENSOR;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         const size_t m = strlen(ends[i].end);
 
@@ -158,8 +158,8 @@ static gpuserve_status read_matrix(float **out, const struct gsv_tensor *tensor,
 
 /* Add a factor to a merged tensor. A: [rank, columns] and B: [rows, rank]; of a table
  * A: [rank, rows] and B: [columns, rank]. */
-static gpuserve_status add_factor(struct merged *m, const struct gsv_tensor *tensor, enum part part,
-                                  gpuserve_error *error)
+static gpuserve_status add_factor(struct merged *m, const struct gsv_tensor *tensor,
+                                  enum lora_part part, gpuserve_error *error)
 {
     const bool is_a = part == PART_A || part == PART_TABLE_A;
     const bool is_left = part == PART_B || part == PART_TABLE_A;
@@ -310,14 +310,14 @@ static gpuserve_status add_whole(struct lora_file *lora, const struct gsv_tensor
 }
 
 static gpuserve_status add_tensor(struct lora_file *lora, const struct gsv_checkpoint *from,
-                                  const struct gsv_tensor *tensor, enum part part, const char *name,
-                                  gpuserve_error *error)
+                                  const struct gsv_tensor *tensor, enum lora_part part,
+                                  const char *name, gpuserve_error *error)
 {
     struct gsv_tensor base;
     const bool is_found = find_base(from, name, &base);
     struct merged *m;
 
-    if (part == PART_WHOLE)
+    if (part == PART_TENSOR)
         return add_whole(lora, tensor, &base, is_found, error);
     if (!is_found && strstr(name, "pooler."))
         return GPUSERVE_OK; /* a base without a pooler: transformers starts one at random */
@@ -341,13 +341,13 @@ static gpuserve_status add_tensors(struct lora_file *lora, const struct gsv_chec
         for (size_t i = 0; st == GPUSERVE_OK && gsv_weight_file_at(lora->adapter, i, &tensor);
              i++) {
             char name[NAME_BYTES];
-            enum part part;
+            enum lora_part part;
 
             if (!split_name(tensor.name, name, &part))
                 st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                               "%s: tensor '%.128s' is not one of a LoRA adapter",
                               gsv_weight_file_name(lora->adapter), tensor.name);
-            else if ((part == PART_WHOLE) == (pass == 0))
+            else if ((part == PART_TENSOR) == (pass == 0))
                 st = add_tensor(lora, base, &tensor, part, name, error);
         }
     }
@@ -363,7 +363,7 @@ static gpuserve_status finish(struct lora_file *lora, const struct gsv_lora_sett
     for (size_t i = 0; i < lora->n && st == GPUSERVE_OK; i++) {
         struct merged *m = &lora->merged[i];
         char module[NAME_BYTES];
-        enum part part;
+        enum lora_part part;
 
         if (m->rank == 0)
             continue;
