@@ -34,6 +34,21 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
     return CLI_OK;
 }
 
+/* One a line; NULL: none. Kept until the process ends. */
+static const char *join_lines(const struct cli_list *list)
+{
+    static char *joined;
+    static size_t n_joined;
+
+    for (size_t i = 0; i < list->n && n_joined < list->n; i++, n_joined++) {
+        char *longer = cli_format("%s%s\n", joined ? joined : "", list->items[i]);
+
+        free(joined);
+        joined = longer;
+    }
+    return joined;
+}
+
 gpuserve_model_options cli_model_options(const struct cli_args *args)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -41,6 +56,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.dtype = args->dtype;
     options.device = args->device;
     options.head = args->head;
+    options.adapters = join_lines(&args->adapters);
     options.default_prompt = args->default_prompt;
     options.default_prompt_name = args->default_prompt_name;
     options.max_tokens = args->max_tokens;

@@ -25,6 +25,9 @@ ADAPTERS = {  # name: base, class, arguments of the class, those of LoraConfig
         "r": 3, "lora_alpha": 6, "use_rslora": True, "bias": "lora_only",
         "target_modules": ["query", "key", "value", "dense", "word_embeddings"],
         "rank_pattern": {"intermediate.dense": 5}, "alpha_pattern": {"layer.1.attention.self.key": 24}}),
+    "words": ("bert", TEXT, {}, {"r": 5, "target_modules": ["query", "value", "dense", "word_embeddings"]}),
+    "modern": ("modernbert", TEXT, {}, {"r": 2, "lora_alpha": 6, "target_modules": ["Wqkv", "Wi", "Wo"]}),
+    "relative": ("deberta-v3", TEXT, {}, {"r": 2, "target_modules": ["query_proj", "key_proj"]}),
     "classes": ("bert", PAIRS, {"num_labels": 3}, {"task_type": "SEQ_CLS", "r": 2, "target_modules": ["query", "key"]}),
     "tokens": ("bert", TOKENS, {"num_labels": 4}, {"task_type": "TOKEN_CLS", "r": 2, "target_modules": ["query", "dense"]}),
     "decoder": ("qwen3", TEXT, {}, {"r": 4, "lora_alpha": 4, "target_modules": "all-linear"}),
@@ -38,7 +41,8 @@ def compute(model, ids):
     if "logits" in output:
         return output.logits[0]
     rows = output.last_hidden_state[0]
-    row = rows[-1] if "Qwen" in type(model.get_base_model()).__name__ else rows.mean(0)  # as its module Pooling says
+    kind = type(model.get_base_model()).__name__
+    row = rows.mean(0) if "Bert" == kind[:4] else rows[-1] if "Qwen" in kind else rows[0]  # as its module Pooling says
     return torch.nn.functional.normalize(row, dim=0)
 
 

@@ -144,7 +144,7 @@ static int pull_base(struct pull_http *http, const char *snapshot, const char *c
     int result = CLI_OK;
 
     cli_pull_read_base(snapshot, &name, &revision);
-    if (name) {
+    if (name && cli_pull_name_ok(name) && (!revision || cli_pull_revision_ok(revision))) {
         request.name = name;
         result = cli_cache_init(&cache, name, cache_dir);
         if (result == CLI_OK)

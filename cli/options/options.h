@@ -67,6 +67,7 @@ struct cli_args {
     /* model */
     const char *model, *device, *head, *cache_dir, *weights_cache;
     const char *random; /* becomes `model` */
+    struct cli_list adapters;
     char random_path[CLI_RANDOM_BYTES];
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, tokens_per_second, pooling,
         mmap, deterministic, on_device_lost, verbose, memory_policy, max_wait,

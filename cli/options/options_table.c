@@ -136,6 +136,8 @@ const struct cli_option cli_options[] = {
          "a BERT with seeded random weights instead of a model: bert-tiny to bert-large, minilm-l6, or keys such as layers=4,hidden=256,seed=1"),
     STRING("head", 0, CMD_CLASSIFY | CMD_EMBED | CMD_INSPECT | CMD_BENCH | CMD_SERVE | CMD_EVAL, head, "FILE",
          "classifier head over the embedding, as written by `gpuserve fit` (embed: with --outputs labels)"),
+    LIST("adapter", RUNS | CMD_INSPECT, adapters, "NAME=DIR",
+         "LoRA adapter in PEFT's format, which requests choose by NAME as prompt name (--prompt-name, --default-prompt-name)"),
     STRING("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
          "auto, cpu, cuda:N, a UUID, or auto with options, such as auto:order=load,max_load=0.5 (default auto: the usable GPU with the most free memory, else the CPU)"),
     STRING("device", 'd', CMD_DOCTOR, device, "DEVICE",

@@ -309,11 +309,6 @@ void cli_pull_read_base(const char *snapshot, char **name, char **revision)
 
     *name = copy_string(config, "base_model_name_or_path");
     *revision = copy_string(config, "revision");
-    if (!*name || !cli_pull_name_ok(*name) || (*revision && !cli_pull_revision_ok(*revision))) {
-        free(*name);
-        free(*revision);
-        *name = *revision = NULL;
-    }
     json_decref(config);
     free(path);
 }

@@ -160,8 +160,8 @@ int cli_cache_set_ref(const struct pull_cache *cache, const char *revision, cons
  * cache. A snapshot without config.json is the path of its only GGUF file. */
 char *cli_cache_snapshot(const struct pull_cache *cache, const char *revision, const char *file);
 
-/* Reads the base model of a LoRA adapter from its adapter_config.json:
- * *name and *revision are owned, NULL: the model is no adapter, or the base is none of the hub. */
+/* Reads the base model of a LoRA adapter from its adapter_config.json: *name, which may be a path,
+ * and *revision are owned; *name is NULL if the model is no adapter. */
 #define PULL_ADAPTER_CONFIG "adapter_config.json"
 void cli_pull_read_base(const char *snapshot, char **name, char **revision);
 

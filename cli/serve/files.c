@@ -113,18 +113,41 @@ static void cut_to_repository(char *real)
         *snapshots = '\0';
 }
 
+static int allow_model(struct cli_landlock *landlock, const char *path, const char *cache_dir,
+                       bool is_base);
+
+/* The base of a LoRA adapter, if `folder` is one. */
+static int allow_base(struct cli_landlock *landlock, const char *folder, const char *cache_dir)
+{
+    char *name = NULL, *revision = NULL;
+    int result = 0;
+
+    cli_pull_read_base(folder, &name, &revision);
+    if (name)
+        result = allow_model(landlock, name, cache_dir, true);
+    free(name);
+    free(revision);
+    return result;
+}
+
 /* A name that is not a path is a model in the cache or in the user's own model folder. */
-static int allow_name(struct cli_landlock *landlock, const char *name, const char *cache_dir)
+static int allow_name(struct cli_landlock *landlock, const char *name, const char *cache_dir,
+                      bool is_base)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     struct pull_cache cache;
-    char *own = NULL, *without_revision = cli_copy(name, strcspn(name, "@"));
+    const char *at = strchr(name, '@');
+    char *own = NULL, *without_revision = cli_copy(name, strcspn(name, "@")), *snapshot;
     int result = cli_cache_init(&cache, without_revision, cache_dir);
 
     free(without_revision);
     if (result != CLI_OK)
         return 0; /* the library will not find it either */
     result = cli_landlock_allow(landlock, cache.folder, CLI_READ);
+    snapshot = is_base ? NULL : cli_cache_snapshot(&cache, at ? at + 1 : "main", NULL);
+    if (snapshot && result == 0)
+        result = allow_base(landlock, snapshot, cache_dir);
+    free(snapshot);
     cli_cache_reset(&cache);
     if (xdg && *xdg)
         own = cli_format("%s/gpuserve/models", xdg);
@@ -136,7 +159,9 @@ static int allow_name(struct cli_landlock *landlock, const char *name, const cha
     return result;
 }
 
-static int allow_model(struct cli_landlock *landlock, const char *path, const char *cache_dir)
+/* The base of a base is not followed: the library refuses it. */
+static int allow_model(struct cli_landlock *landlock, const char *path, const char *cache_dir,
+                       bool is_base)
 {
     char *real = realpath(path, NULL);
     int number, count, result;
@@ -146,7 +171,7 @@ static int allow_model(struct cli_landlock *landlock, const char *path, const ch
         return 0; /* no files */
     }
     if (!real)
-        return allow_name(landlock, path, cache_dir);
+        return allow_name(landlock, path, cache_dir, is_base);
     if (cli_pull_gguf_part(
             path, &number,
             &count)) { /* allow the folder: it holds the other parts of a split file */
@@ -155,8 +180,10 @@ static int allow_model(struct cli_landlock *landlock, const char *path, const ch
         if (!real)
             return -1;
     }
+    result = is_base ? 0 : allow_base(landlock, real, cache_dir);
     cut_to_repository(real);
-    result = cli_landlock_allow(landlock, real, CLI_READ);
+    if (result == 0)
+        result = cli_landlock_allow(landlock, real, CLI_READ);
     free(real);
     if (result == 0 && is_link(path))
         result = allow_around(landlock, path, CLI_READ);
@@ -284,7 +311,11 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
     int result = allow_system(landlock);
 
     for (size_t i = 0; i < options->n_models && result == 0; i++)
-        result = allow_model(landlock, options->models[i].path, args->cache_dir);
+        result = allow_model(landlock, options->models[i].path, args->cache_dir, false);
+    for (size_t i = 0; i < args->adapters.n && result == 0; i++)
+        if (strchr(args->adapters.items[i], '='))
+            result = allow_model(landlock, strchr(args->adapters.items[i], '=') + 1,
+                                 args->cache_dir, true);
     if (result == 0)
         result = allow_weights_cache(landlock);
     if (result == 0)

@@ -108,10 +108,17 @@ typedef struct gpuserve_model_options {
     uint32_t    deterministic;    /**< 1, on a GPU: the bits of a text's result do not depend on the
                                        other texts of its batch, at a cost in speed; part of the
                                        fingerprint there. Always so on a CPU. Since: 0.2 */
+    const char *adapters;         /**< LoRA adapters in PEFT's format, "NAME=DIRECTORY", one a line;
+                                       DIRECTORY as the path of gpuserve_model_open(), at most 64.
+                                       A job chooses one by its prompt name, NAME, which is a prompt
+                                       with an empty text unless the model has one of that name; a
+                                       job without it gets the model without an adapter. An adapter
+                                       with a classifier is GPUSERVE_E_UNSUPPORTED: open its
+                                       directory as a model. Default: none. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */

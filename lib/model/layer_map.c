@@ -20,6 +20,14 @@ static gpuserve_status add_linear(const struct gsv_collector *c, const char *nam
     return st == GPUSERVE_OK ? gsv_add_linear_adapters(c, name) : st;
 }
 
+static gpuserve_status add_parts(const struct gsv_collector *c,
+                                 const struct gsv_linear_parts *parts, int32_t cols)
+{
+    const gpuserve_status st = gsv_add_parts(c, GSV_ITEM_LINEAR, parts, cols, GPUSERVE_ACT_NONE);
+
+    return st == GPUSERVE_OK && c->spec->adapter_files ? gsv_adapter_files_add(c) : st;
+}
+
 /* DeBERTa's query, key and value alternate by head in one tensor; only query and value have a
  * bias. */
 static gpuserve_status add_interleaved(const struct gsv_collector *c)
@@ -51,7 +59,7 @@ static gpuserve_status add_qkv(const struct gsv_collector *c)
                                             config->qkv_bias };
 
     if (!names->qkv)
-        return gsv_add_parts(c, GSV_ITEM_LINEAR, &parts, gsv_inner_size(config), GPUSERVE_ACT_NONE);
+        return add_parts(c, &parts, gsv_inner_size(config));
     if (config->family->interleaves_qkv)
         return add_interleaved(c);
     return add_linear(c, names->qkv, config->qkv_bias, q + 2 * kv, config->hidden_size,
@@ -71,11 +79,13 @@ static gpuserve_status add_gated(const struct gsv_collector *c)
     gpuserve_status st;
 
     if (names->gate)
-        return gsv_add_parts(c, GSV_ITEM_LINEAR, &parts, config->hidden_size, GPUSERVE_ACT_NONE);
+        return add_parts(c, &parts, config->hidden_size);
     st = gsv_add_linear(c, GSV_ITEM_LINEAR, names->ffn_in, config->ffn_in_bias, 2 * wide,
                         config->hidden_size, GPUSERVE_ACT_NONE);
-    if (st != GPUSERVE_OK || !names->values_first)
+    if (st != GPUSERVE_OK)
         return st;
+    if (!names->values_first)
+        return c->spec->adapter_files ? gsv_adapter_files_add(c) : GPUSERVE_OK;
     item = &c->spec->items[c->spec->n_items - 1];
     item->n_parts = 2;
     item->rows[0] = item->rows[1] = wide;
@@ -85,7 +95,7 @@ static gpuserve_status add_gated(const struct gsv_collector *c)
         item->bias[1] = gsv_tensor_rows(&item->bias[0], 0, wide);
         item->bias[0] = gsv_tensor_rows(&item->bias[0], wide, wide);
     }
-    return GPUSERVE_OK;
+    return c->spec->adapter_files ? gsv_adapter_files_add(c) : GPUSERVE_OK;
 }
 
 /* Vectors of positions, projected like the keys (or queries) of this layer. */

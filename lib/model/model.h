@@ -133,6 +133,8 @@ struct gsv_spec_facts {
     size_t n_prompts;
     const char *const *adapters; /* [n_adapters]: names of LoRA adapters */
     size_t n_adapters;
+    const char *merged_adapter; /* file of the adapter that is merged, or NULL */
+    uint64_t adapter_bytes;     /* host memory of the adapters' factors */
     const char *only_float32;   /* the part that computes in float32 alone, or NULL */
     const char *no_int8;        /* the part that does not compute in INT8, or NULL */
     char *const *routes;        /* [n_routes] names; a text takes the one with its prompt's name */
@@ -183,6 +185,20 @@ static inline bool gsv_computes_in(const struct gsv_spec_facts *facts, uint32_t 
 gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_error *error);
 
 struct gsv_spec;
+
+/* Directories of LoRA adapters in PEFT's format. */
+#define GSV_MAX_ADAPTERS 64
+struct gsv_adapter_dirs {
+    size_t n;
+    char *names[GSV_MAX_ADAPTERS];          /* owned */
+    struct gsv_dir *dirs[GSV_MAX_ADAPTERS]; /* owned */
+};
+
+/* As gsv_spec_load(), with adapters that a run chooses, named as prompts. They are read before the
+ * function returns. */
+gpuserve_status gsv_spec_load_adapted(struct gsv_spec **spec, const struct gsv_dir *dir,
+                                      const struct gsv_adapter_dirs *adapters, const char *head,
+                                      uint32_t pooling, gpuserve_error *error);
 
 /* Read the configuration and the weight file headers. `head` is a head file's path or NULL.
  * `pooling` is a gpuserve_pooling_kind that replaces the model's own; 0: none. */

@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/encoder/encoder.h"
+#include "lib/model/formats/lora.h"
 #include "lib/model/weights/adapters.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ void gsv_spec_free(struct gsv_spec **out)
 
     if (!spec)
         return;
+    gsv_adapter_files_close(spec);
     gsv_checkpoint_close(&spec->weights);
     gsv_checkpoint_close(&spec->layer_weights);
     gsv_checkpoint_close(&spec->lstm_weights);
@@ -63,7 +65,8 @@ gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_erro
 /* ---------------------------------------------------------------------------------------- files */
 
 static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *dir,
-                                  const char *head, gpuserve_error *error)
+                                  const struct gsv_adapter_dirs *adapters, const char *head,
+                                  gpuserve_error *error)
 {
     gpuserve_status st = gsv_modules_read(&spec->modules, dir, error);
 
@@ -80,6 +83,8 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
         st = gsv_late_read_stanford(&spec->modules, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_checkpoint_open(&spec->weights, dir, spec->modules.transformer, error);
+    if (st == GPUSERVE_OK && adapters->n > 0)
+        st = gsv_adapter_files_open(spec, adapters, error);
     if (st == GPUSERVE_OK)
         st = gsv_entity_set_vocabulary(spec, error);
     if (st == GPUSERVE_OK && spec->modules.is_static)
@@ -409,6 +414,17 @@ static void set_count_facts(struct gsv_spec *spec)
     }
 }
 
+static void set_adapter_facts(struct gsv_spec *spec)
+{
+    struct gsv_lora_facts merged = { 0 };
+
+    if (spec->weights.lora) {
+        gsv_lora_read_facts(spec->weights.lora, &merged);
+        spec->facts.merged_adapter = gsv_weight_file_name(spec->weights.lora);
+    }
+    spec->facts.adapter_bytes = merged.bytes + gsv_adapter_files_bytes(spec);
+}
+
 /* -------------------------------------------------------------------------------------- loading */
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
@@ -435,13 +451,22 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, const char *head,
                               uint32_t pooling, gpuserve_error *error)
 {
+    const struct gsv_adapter_dirs none = { .n = 0 };
+
+    return gsv_spec_load_adapted(out, dir, &none, head, pooling, error);
+}
+
+gpuserve_status gsv_spec_load_adapted(struct gsv_spec **out, const struct gsv_dir *dir,
+                                      const struct gsv_adapter_dirs *adapters, const char *head,
+                                      uint32_t pooling, gpuserve_error *error)
+{
     struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
     gpuserve_status st;
 
     *out = NULL;
     if (!spec)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = open_files(spec, dir, head, error);
+    st = open_files(spec, dir, adapters, head, error);
     if (st != GPUSERVE_OK)
         goto fail;
     st = gsv_add_adapter_prompts(spec, error);
@@ -464,11 +489,14 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
         st = alloc_items(spec, error);
     if (st == GPUSERVE_OK)
         st = gsv_spec_collect(spec, error);
+    if (st == GPUSERVE_OK && spec->adapter_files)
+        st = gsv_adapter_files_finish(spec, error);
     if (st == GPUSERVE_OK)
         st = set_label_facts(spec, error);
     if (st != GPUSERVE_OK)
         goto fail;
     set_count_facts(spec);
+    set_adapter_facts(spec);
     spec->facts.is_token_mean = spec->facts.dim > 0 && spec->facts.n_poolings == 1 &&
                                 spec->facts.poolings[0] == GPUSERVE_POOL_MEAN &&
                                 spec->pooled_steps.n == 0 && !spec->normalizes_tokens &&

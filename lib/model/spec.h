@@ -158,6 +158,7 @@ struct gsv_spec {
     bool has_head;
     bool head_normalizes; /* the head's input is normalized */
     struct gsv_checkpoint weights;
+    struct gsv_adapter_files *adapter_files;           /* NULL: no adapters in files of their own */
     struct gsv_checkpoint step_weights[GSV_MAX_STEPS]; /* of modules.steps */
     struct gsv_checkpoint layer_weights;               /* of WeightedLayerPooling */
     struct gsv_checkpoint lstm_weights;                /* of the module LSTM */

@@ -250,6 +250,7 @@ class ModelOptions(Structure):
         ("default_prompt", c_char_p),
         ("max_tokens_per_second", c_uint64),
         ("deterministic", c_uint32),
+        ("adapters", c_char_p),
     ]
 
 

@@ -51,11 +51,22 @@ def _flag(value: Any, _name: str) -> int:
     return int(bool(value))
 
 
+def _adapters(value: Any, name: str) -> Optional[bytes]:
+    """A line NAME=DIRECTORY for each adapter."""
+    if value is None:
+        return None
+    lines = [(text(key, name) or b"") + b"=" + encode_path(path) for key, path in value.items()]
+    if any(b"\n" in line for line in lines):
+        raise ValueError(f"{name}: a name or a path has a line break")
+    return b"\n".join(lines)
+
+
 #: Options of a model: the library's name of each, and its converter.
 OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "device": ("device", text),
     "dtype": ("dtype", _one_of(DTYPES)),
     "head": ("head", _path),
+    "adapters": ("adapters", _adapters),
     "max_tokens": ("max_tokens", number),
     "max_batch_tokens": ("max_batch_tokens", number),
     "n_threads": ("n_threads", number),

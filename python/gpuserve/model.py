@@ -82,6 +82,8 @@ class Model(Directory, Handle):
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"tf32"``, ``"int8"``; default
             float32 on a CPU and float16 on a GPU.
         head: a classifier head over the embedding, as written by ``gpuserve fit``.
+        adapters: LoRA adapters in PEFT's format, name to directory. ``prompt_name=NAME`` of a call chooses one;
+            a call without it gets the model without an adapter.
         max_tokens: token limit of a text; default the model's.
         max_batch_tokens: max tokens of a batch, which one thread computes.
         n_threads: number of the context's threads.
@@ -111,7 +113,8 @@ class Model(Directory, Handle):
     """
 
     def __init__(self, model_name_or_path: Path, *, device: Optional[str] = None,
-                 dtype: Optional[str] = None, head: Optional[Path] = None, max_tokens: int = 0,
+                 dtype: Optional[str] = None, head: Optional[Path] = None,
+                 adapters: Optional[Mapping[str, Path]] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
                  mmap: bool = False, deterministic: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
                  max_queue_ms: int = 0, max_tokens_per_second: int = 0,
@@ -123,7 +126,7 @@ class Model(Directory, Handle):
                  on_device_lost: str = "fail", progress: Optional[LoadProgress] = None,
                  lost: Optional[Lost] = None, context: Optional[Context] = None) -> None:
         super().__init__(model_name_or_path, context, {
-            "device": device, "dtype": dtype, "head": head, "max_tokens": max_tokens,
+            "device": device, "dtype": dtype, "head": head, "adapters": adapters, "max_tokens": max_tokens,
             "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
             "mmap": mmap, "deterministic": deterministic, "max_queue_tokens": max_queue_tokens,
             "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "max_tokens_per_second": max_tokens_per_second, "cache_bytes": cache_bytes,

@@ -132,9 +132,43 @@ bool is_refused(const char *name, char reason[96])
     return found;
 }
 
+/* A model's directory; below that of its adapter, if `lora` is not NULL. */
+static struct gsv_dir *open_dir(const char *path, const char *lora)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gsv_dir *dir = NULL, *base = NULL;
+
+    cr_assert_eq(gsv_dir_open(&base, path, &error), GPUSERVE_OK, "%s", error.message);
+    if (!lora)
+        return base;
+    cr_assert_eq(gsv_dir_open(&dir, lora, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gsv_dir_set_base(dir, base, &error), GPUSERVE_OK, "%s", error.message);
+    return dir;
+}
+
+void add_adapter(struct gsv_adapter_dirs *adapters, const char *name)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char below[64];
+
+    snprintf(below, sizeof(below), "lora/%s", name);
+    adapters->names[adapters->n] = strdup(name);
+    cr_assert_eq(gsv_dir_open(&adapters->dirs[adapters->n++], test_data(below), &error),
+                 GPUSERVE_OK, "%s", error.message);
+}
+
+void close_adapters(struct gsv_adapter_dirs *adapters)
+{
+    for (size_t i = 0; i < adapters->n; i++) {
+        free(adapters->names[i]);
+        gsv_dir_close(&adapters->dirs[i]);
+    }
+}
+
 void load_model(struct loaded *model, const char *path, const struct load_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
+    const struct gsv_adapter_dirs none = { .n = 0 };
     struct gsv_dir *dir = NULL;
     const struct gsv_net_options net = {
         .dtype = options->dtype ? options->dtype : (uint32_t)GPUSERVE_DTYPE_FLOAT32,
@@ -155,8 +189,10 @@ void load_model(struct loaded *model, const char *path, const struct load_option
     model->backend = options->backend ? options->backend : gsv_backend_cpu();
     cr_assert_eq(model->backend->device_open(&model->device, 0, &error), GPUSERVE_OK, "%s",
                  error.message);
-    cr_assert_eq(gsv_dir_open(&dir, path, &error), GPUSERVE_OK, "%s", error.message);
-    cr_assert_eq(gsv_spec_load(&model->spec, dir, options->head, options->pooling, &error),
+    dir = open_dir(path, options->lora);
+    cr_assert_eq(gsv_spec_load_adapted(&model->spec, dir,
+                                       options->adapters ? options->adapters : &none, options->head,
+                                       options->pooling, &error),
                  GPUSERVE_OK, "%s", error.message);
     gsv_dir_close(&dir);
     if (gsv_spec_facts(model->spec)->needs_answers)

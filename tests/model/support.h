@@ -46,10 +46,16 @@ struct load_options {
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
     struct gsv_phase_observer observer;
     struct gsv_packed_file *packed;
+    const char *lora;                        /* directory of a LoRA adapter to merge */
+    const struct gsv_adapter_dirs *adapters; /* by request; NULL: none */
 };
 
 void load_model(struct loaded *model, const char *path, const struct load_options *options);
 void unload_model(struct loaded *model);
+
+/* Opens the adapter NAME of tests/data/lora as the next of `adapters`; close_adapters(). */
+void add_adapter(struct gsv_adapter_dirs *adapters, const char *name);
+void close_adapters(struct gsv_adapter_dirs *adapters);
 
 /* Status and message of loading a directory's files and weights. */
 gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error);

@@ -10,7 +10,7 @@ import numpy as np
 from common import ROOT, Case, main
 
 from gpuserve import Context, Model, Tokenizer, convert
-from gpuserve.errors import FormatError, NotFoundError, UnsupportedError
+from gpuserve.errors import FormatError, InvalidError, NotFoundError, TooLargeError, UnsupportedError
 
 LORA = os.path.join(ROOT, "tests", "data", "lora")
 MODELS = os.path.join(ROOT, "tests", "data", "models")
@@ -51,14 +51,16 @@ class Lora(Case):
         with Model(folder, device="cpu", **options) as model:
             got = model.encode([text_of(ids) for ids in rows["ids"]], normalize_embeddings=True)
             self.assertLess(np.abs(got - np.array(rows["output"])).max(), bound)
+            merged = os.path.join(folder, "adapter_model.safetensors")
+            self.assertEqual(model.info()["merged_adapter"], merged if os.path.isfile(merged) else None)
         return got
 
     def test_embeddings(self):
-        for name in ("attention", "all", "decoder"):
+        for name in ("attention", "all", "words", "modern", "relative", "decoder"):
             with self.subTest(name):
                 folder = self.adapter(name)
                 self.check(name, folder)
-                self.check(name, folder, bound=2e-2, dtype="bfloat16")
+                self.check(name, folder, bound=4e-2, dtype="bfloat16")
                 with Model(self.base(EXPECTED[name]["base"]), device="cpu") as model:
                     plain = model.encode([text_of(EXPECTED[name]["ids"][0])], normalize_embeddings=True)
                 self.assertGreater(np.abs(plain - np.array(EXPECTED[name]["output"][0])).max(), 0.05)
@@ -112,6 +114,52 @@ class Lora(Case):
         self.assertEqual(np.abs(self.check("all", merged) - wanted).max(), 0)
         with self.assertRaisesRegex(UnsupportedError, "the LoRA adapter of a classifier"):
             convert(self.adapter("classes"), self.path("never"), "float16")
+
+    def test_adapters_by_request(self):
+        """Several adapters on one base, chosen by request, in one batch of the queue."""
+        for base, names in (("bert", ("attention", "words")), ("qwen3", ("decoder",)), ("modernbert", ("modern",))):
+            folder = self.base(base)
+            texts = [text_of(ids) for ids in EXPECTED[names[0]]["ids"]]
+            with self.subTest(base), Model(folder, device="cpu", adapters={name: self.adapter(name, folder) for name in names}) as model, \
+                    Model(folder, device="cpu") as alone:
+                plain = model.encode(texts, normalize_embeddings=True)
+                self.assertEqual(np.abs(plain - alone.encode(texts, normalize_embeddings=True)).max(), 0)
+                self.assertEqual(model.info()["adapters"], list(names))
+                futures = [(name, model.submit(texts, prompt_name=name, normalize_embeddings=True))
+                           for _ in range(20) for name in (None, *names)]
+                for name, future in futures:
+                    got = np.array(future.result())
+                    wanted = np.array(EXPECTED[name]["output"]) if name else plain
+                    self.assertLess(np.abs(got - wanted).max(), 3e-6, name)
+                    self.assertEqual(np.abs(got - model.encode(texts, prompt_name=name, normalize_embeddings=True)).max(), 0)
+                self.assertNotEqual(model.fingerprint, alone.fingerprint)
+            with Model(folder, device="cpu", dtype="bfloat16", adapters={name: self.adapter(name, folder) for name in names}) as model:
+                for name in names:
+                    got = model.encode(texts, prompt_name=name, normalize_embeddings=True)
+                    self.assertLess(np.abs(got - np.array(EXPECTED[name]["output"])).max(), 3e-2)
+
+    def test_adapters_by_request_that_are_refused(self):
+        folder = self.base("bert")
+        attention = self.adapter("attention", folder)
+        for adapters, error, words in (
+                ({"a": self.adapter("all", folder)}, UnsupportedError, "whole tensors"),
+                ({"a": self.adapter("classes", folder)}, UnsupportedError, "whole tensors"),
+                ({"a": folder}, NotFoundError, "adapter_config.json: no such file"),
+                ({"a": self.path("absent")}, NotFoundError, "adapters: "),
+                ({"": attention}, InvalidError, "is not NAME=DIRECTORY"),
+                ({"a": attention, "b": self.adapter("decoder", folder)}, FormatError, "which the base model does not have"),
+                ({"%d" % i: attention for i in range(65)}, TooLargeError, "over 64")):
+            with self.assertRaises(error) as caught:
+                Model(folder, device="cpu", adapters=adapters)
+            self.assertIn(words, str(caught.exception))
+        with self.assertRaisesRegex(ValueError, "line break"):
+            Model(folder, adapters={"a": "x\ny"})
+        with Model(folder, device="cpu", adapters={"a": attention}) as model, \
+                self.assertRaisesRegex(InvalidError, 'unknown prompt "b": the model has "a"'):
+            model.encode("w7", prompt_name="b")
+        with self.assertRaisesRegex(UnsupportedError, "disentangled"):
+            base = self.base("deberta-v3")
+            Model(base, device="cpu", adapters={"a": self.adapter("relative", base)})
 
     def test_the_fingerprint_is_that_of_the_sum(self):
         prints = set()

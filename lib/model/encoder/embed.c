@@ -15,7 +15,7 @@ static gpuserve_status embed(const struct gsv_pass *pass, void *out, bool normal
         .out = out,
         .word = gsv_net_address(pass->net, spec->word),
         .position = gsv_net_address(pass->net, spec->position),
-        .type = gsv_net_address(pass->net, gsv_adapter_types(spec->type, pass->at->adapter)),
+        .type = gsv_net_address(pass->net, gsv_adapter_types(spec, pass->at->adapter)),
         .gamma = has_norm ? gsv_net_address(pass->net, spec->embedding_norm.gamma) : NULL,
         .beta = has_norm ? gsv_net_address(pass->net, spec->embedding_norm.beta) : NULL,
         .eps = spec->embedding_norm.eps,
@@ -89,7 +89,7 @@ static gpuserve_status embed_adapted(const struct gsv_pass *pass,
 {
     const struct gsv_spec *spec = pass->net->spec;
     const int32_t item = gsv_adapter_item(spec->word, pass->at->adapter);
-    const int32_t rank = spec->config.adapters.rank;
+    const int32_t rank = spec->items[item].k;
     const struct gpuserve_op_embed down = {
         .batch = pass->batch,
         .out = pass->at->low,
@@ -131,7 +131,7 @@ gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stre
         st = embed_words_projected(&pass, reader);
     else if (spec->projection >= 0)
         st = embed_projected(&pass);
-    else if (at->adapter > 0)
+    else if (at->adapter > 0 && spec->config.adapters.words)
         st = embed_adapted(&pass, gsv_is_post_norm(spec) ? reader : NULL);
     else
         st = embed(&pass, at->hidden, true, gsv_is_post_norm(spec) ? reader : NULL);

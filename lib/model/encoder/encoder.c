@@ -284,14 +284,14 @@ static gpuserve_status adapt(const struct gsv_pass *pass, int32_t index,
         .out = pass->at->low,
         .rows = op->rows,
         .in_ld = op->in_ld,
-        .out_ld = spec->config.adapters.rank,
+        .out_ld = spec->items[item].n,
     };
     const struct gpuserve_op_linear up = {
         .weight = pass->net->linears[item + 1],
         .in = pass->at->low,
         .out = op->out,
         .rows = op->rows,
-        .in_ld = spec->config.adapters.rank,
+        .in_ld = spec->items[item].n,
         .out_ld = spec->items[item + 1].n,
     };
     const gpuserve_status st = pass->net->backend->linear(pass->stream, &down);

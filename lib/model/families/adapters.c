@@ -86,5 +86,6 @@ gpuserve_status gsv_adapters_read(struct gsv_adapters *adapters, const struct gs
     if (st != GPUSERVE_OK)
         return st;
     adapters->scale = (float)(alpha / adapters->rank);
+    adapters->words = adapters->types = true;
     return read_names(adapters, json, list, error);
 }

@@ -87,10 +87,11 @@ struct gsv_experts {
 /* LoRA adapters, in the order of their tensors. */
 struct gsv_adapters {
     size_t n;
-    char **names; /* [n], owned */
-    char **texts; /* [n], owned: the instruction before each text, or "" */
-    int32_t rank;
-    float scale; /* of the products */
+    char **names;      /* [n], owned */
+    char **texts;      /* [n], owned: the instruction before each text, or "" */
+    int32_t rank;      /* the largest of any product */
+    float scale;       /* of the products */
+    bool words, types; /* there are items for the word table, and for the type table */
 };
 
 /* Layers of an LSTM or a GRU in place of the encoder. The gates are input, forget, cell and output;

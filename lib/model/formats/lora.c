@@ -433,6 +433,25 @@ gpuserve_status gsv_lora_open(struct gsv_weight_file **file, const struct gsv_di
     return st;
 }
 
+bool gsv_lora_factors(const struct gsv_weight_file *file, const struct gsv_tensor *tensor,
+                      struct gsv_lora_factors *factors)
+{
+    const struct lora_file *lora = as_lora(file);
+
+    for (size_t i = 0; i < lora->n; i++) {
+        const struct merged *m = &lora->merged[i];
+        uint64_t row_bytes, row;
+
+        if (m->base.name != tensor->name || m->rank == 0)
+            continue;
+        row_bytes = gsv_tensor_bytes(m->base.type, m->base.shape[1]);
+        row = (tensor->offset - m->base.offset) / row_bytes;
+        *factors = (struct gsv_lora_factors){ m->left + row * m->rank, m->right, m->rank };
+        return true;
+    }
+    return false;
+}
+
 void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_facts *facts)
 {
     const struct lora_file *lora = as_lora(file);
@@ -444,6 +463,9 @@ void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_fac
         memcpy(&bits, &lora->merged[i].scale, sizeof(bits));
         facts->scales = facts->scales * 31 + bits;
         facts->n_merged += lora->merged[i].rank > 0;
+        if (lora->merged[i].rank > 0)
+            facts->bytes += lora->merged[i].rank * sizeof(float) *
+                            (lora->merged[i].base.shape[0] + lora->merged[i].base.shape[1]);
         facts->n_replaced += lora->merged[i].rank == 0;
         if ((int32_t)lora->merged[i].rank > facts->rank)
             facts->rank = (int32_t)lora->merged[i].rank;

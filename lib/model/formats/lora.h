@@ -49,11 +49,23 @@ gpuserve_status gsv_lora_scale(float *scale, const struct gsv_lora_settings *set
 gpuserve_status gsv_lora_open(struct gsv_weight_file **file, const struct gsv_dir *dir,
                               const struct gsv_checkpoint *base, gpuserve_error *error);
 
+/* The two factors of a tensor of the base, or of some rows of one: W' = W + left right. Borrowed
+ * from the file. */
+struct gsv_lora_factors {
+    const float *left;  /* [rows, rank], with the scale */
+    const float *right; /* [rank, columns] */
+    size_t rank;
+};
+/* False if the adapter has none for the tensor. */
+bool gsv_lora_factors(const struct gsv_weight_file *file, const struct gsv_tensor *tensor,
+                      struct gsv_lora_factors *factors);
+
 /* Facts of a file that gsv_lora_open() has opened. */
 struct gsv_lora_facts {
     size_t n_merged, n_replaced; /* tensors */
     int32_t rank;                /* the largest */
     uint64_t scales;             /* changes with any scale */
+    uint64_t bytes;              /* of the factors in memory */
 };
 void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_facts *facts);
 

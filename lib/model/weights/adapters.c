@@ -19,6 +19,8 @@ gpuserve_status gsv_check_adapters(const struct gsv_spec *spec, gpuserve_error *
 {
     const struct gsv_config *config = &spec->config;
 
+    if (spec->adapter_files)
+        return gsv_adapter_files_check(spec, error);
     if (config->adapters.n == 0)
         return GPUSERVE_OK;
     if (!spec->names->qkv || spec->names->projection || config->is_gated || spec->facts.is_sparse)
@@ -76,6 +78,8 @@ gpuserve_status gsv_add_linear_adapters(const struct gsv_collector *c, const cha
     const int32_t n_ones = of.activation == GPUSERVE_ACT_NONE ? 0 : of.n;
     gpuserve_status st = GPUSERVE_OK;
 
+    if (c->spec->adapter_files)
+        return gsv_adapter_files_add(c);
     for (size_t i = 0; i < adapters->n && st == GPUSERVE_OK; i++) {
         struct gsv_weight *a = gsv_add_item(c->spec, GSV_ITEM_LINEAR_PLAIN, adapters->rank, of.k);
         struct gsv_weight *b =
@@ -98,6 +102,8 @@ gpuserve_status gsv_add_word_adapters(const struct gsv_collector *c)
     const struct gsv_weight of = c->spec->items[c->spec->n_items - 1];
     gpuserve_status st = GPUSERVE_OK;
 
+    if (c->spec->adapter_files)
+        return gsv_adapter_files_add_words(c);
     for (size_t i = 0; i < adapters->n && st == GPUSERVE_OK; i++) {
         struct gsv_weight *a = gsv_add_item(c->spec, GSV_ITEM_TABLE, of.n, adapters->rank);
         struct gsv_weight *b = gsv_add_item(c->spec, GSV_ITEM_LINEAR_PLAIN, of.k, adapters->rank);
@@ -118,7 +124,8 @@ gpuserve_status gsv_add_type_adapters(const struct gsv_collector *c)
     const struct gsv_weight of = c->spec->items[c->spec->n_items - 1];
     gpuserve_status st = GPUSERVE_OK;
 
-    for (size_t i = 0; i < adapters->n && c->spec->type >= 0 && st == GPUSERVE_OK; i++) {
+    for (size_t i = 0;
+         i < adapters->n && adapters->types && c->spec->type >= 0 && st == GPUSERVE_OK; i++) {
         struct gsv_weight *sum = gsv_add_item(c->spec, GSV_ITEM_SUM_TABLE, of.n, of.k);
 
         sum->scale = adapters->scale;

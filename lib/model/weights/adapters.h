@@ -3,6 +3,9 @@
  *
  *   linear   W' x = W x + B (A x)           table   row' = row + B A[id]
  *
+ * They are in the checkpoint itself (Jina v3), or in directories of their own in PEFT's format,
+ * which gsv_spec_load_adapted() gets; adapter_files.c finds the factors there.
+ *
  * The items of adapter i (1 to n_adapters) follow the item of their weight: A and B of each linear
  * and of the word table; of the type table the whole sum, which is small.
  */
@@ -25,18 +28,37 @@ static inline int32_t gsv_adapter_item(int32_t item, int32_t adapter)
 }
 
 /* Index of the type table with an adapter; 0 is none. */
-static inline int32_t gsv_adapter_types(int32_t type, int32_t adapter)
+static inline int32_t gsv_adapter_types(const struct gsv_spec *spec, int32_t adapter)
 {
-    return type < 0 ? -1 : type + adapter;
+    return spec->type < 0 || !spec->config.adapters.types ? spec->type : spec->type + adapter;
 }
 
 /* Check that the adapters fit the layout of the checkpoint. */
 gpuserve_status gsv_check_adapters(const struct gsv_spec *spec, gpuserve_error *error);
 
-/* Add the adapters of the item that was added last, the linear `name` or a table. */
+/* Add the adapters of the item that was added last, a linear or a table. `name` is that of the
+ * linear's tensor, if it is one tensor. */
 gpuserve_status gsv_add_linear_adapters(const struct gsv_collector *c, const char *name);
 gpuserve_status gsv_add_word_adapters(const struct gsv_collector *c);
 gpuserve_status gsv_add_type_adapters(const struct gsv_collector *c);
+
+/* adapter_files.c: open the directories of adapters, whose names become config.adapters. */
+gpuserve_status gsv_adapter_files_open(struct gsv_spec *spec, const struct gsv_adapter_dirs *dirs,
+                                       gpuserve_error *error);
+void gsv_adapter_files_close(struct gsv_spec *spec);
+/* Check that the layers are of a kind that adapters by request are implemented for. */
+gpuserve_status gsv_adapter_files_check(const struct gsv_spec *spec, gpuserve_error *error);
+/* Add A and B of each adapter for the item that was added last. An adapter that does not target it
+ * gets factors of zeros. */
+gpuserve_status gsv_adapter_files_add(const struct gsv_collector *c);
+/* The same for the word table, if an adapter targets it. */
+gpuserve_status gsv_adapter_files_add_words(const struct gsv_collector *c);
+/* Refuse an adapter that targets a tensor of the model which has no items for adapters; after the
+ * last item. Frees what only the search needs. */
+gpuserve_status gsv_adapter_files_finish(struct gsv_spec *spec, gpuserve_error *error);
+
+/* Host memory that their factors take. */
+uint64_t gsv_adapter_files_bytes(const struct gsv_spec *spec);
 
 /* Name the adapters as prompts; a prompt of the same name keeps its text. */
 gpuserve_status gsv_add_adapter_prompts(struct gsv_spec *spec, gpuserve_error *error);

@@ -36,6 +36,8 @@ gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, con
         all &= own(&load_options->options.default_prompt_name);
     if (options->default_prompt)
         all &= own(&load_options->options.default_prompt);
+    if (options->adapters)
+        all &= own(&load_options->options.adapters);
     if (all && load_options->path)
         return GPUSERVE_OK;
     gsv_load_options_reset(load_options);
@@ -49,5 +51,6 @@ void gsv_load_options_reset(struct gsv_load_options *load_options)
     free((void *)(uintptr_t)load_options->options.head);
     free((void *)(uintptr_t)load_options->options.default_prompt_name);
     free((void *)(uintptr_t)load_options->options.default_prompt);
+    free((void *)(uintptr_t)load_options->options.adapters);
     memset(load_options, 0, sizeof(*load_options));
 }

@@ -175,6 +175,7 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_number(&json, "dense_layers", facts->n_dense);
     gsv_json_add_bool(&json, "normalize", facts->normalize);
     gsv_json_add_object(&json, "prompts", prompts_of(facts));
+    gsv_json_add_string(&json, "merged_adapter", facts->merged_adapter);
     gsv_json_add_value(&json, "adapters", adapters_of(facts));
     gsv_json_add_string(&json, "default_prompt", plan->default_prompt_name);
     gsv_json_add_string(&json, "default_prompt_text", plan->default_prompt);

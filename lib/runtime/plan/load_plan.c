@@ -156,6 +156,19 @@ static gpuserve_status set_unweighted(struct gsv_plan *plan, gpuserve_error *err
     return st == GPUSERVE_OK && n > 0 ? gsv_spec_add_unweighted(plan->spec, around, n, error) : st;
 }
 
+static gpuserve_status load_spec(struct gsv_plan *plan, const struct gsv_hub *hub,
+                                 const gpuserve_model_options *options, gpuserve_error *error)
+{
+    struct gsv_adapter_dirs adapters = { 0 };
+    gpuserve_status st = gsv_hub_open_adapters(hub, &adapters, options->adapters, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_spec_load_adapted(&plan->spec, plan->dir, &adapters, options->head,
+                                   options->pooling, error);
+    gsv_hub_close_adapters(&adapters);
+    return st;
+}
+
 gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, const char *model,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
@@ -167,7 +180,7 @@ gpuserve_status gsv_plan_read(struct gsv_plan *plan, gpuserve_context *context, 
         st = gsv_hub_open(context->hub, &plan->dir, path, error);
     free(path);
     if (st == GPUSERVE_OK)
-        st = gsv_spec_load(&plan->spec, plan->dir, options->head, options->pooling, error);
+        st = load_spec(plan, context->hub, options, error);
     if (st == GPUSERVE_OK) {
         plan->facts = gsv_spec_facts(plan->spec);
         st = load_tokenizer(plan, error);
@@ -280,7 +293,8 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
 
     return (uint64_t)plan->n_workers * batch + entity_host_bytes(plan->facts) +
            (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
-           plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes;
+           plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes +
+           plan->facts->adapter_bytes;
 }
 
 int32_t gsv_plan_entity_threads(const struct gsv_plan *plan)

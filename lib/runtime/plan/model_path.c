@@ -12,6 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/dir.h"
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/formats.h"
 #include "lib/model/formats/lora.h"
@@ -297,4 +298,74 @@ gpuserve_status gsv_hub_open(const struct gsv_hub *hub, struct gsv_dir **dir, co
     if (st != GPUSERVE_OK)
         gsv_dir_close(dir);
     return st;
+}
+
+static gpuserve_status fail_line(const char *line, size_t length, const char *why,
+                                 gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_fail(error, GPUSERVE_E_INVALID, "adapters: \"%.*s\" %s",
+                                        length < 200 ? (int)length : 200, line, why);
+
+    return gsv_hint(error, st, "give NAME=DIRECTORY, the directory of a LoRA adapter");
+}
+
+/* Open the adapter of a line NAME=DIRECTORY. */
+static gpuserve_status open_adapter(const struct gsv_hub *hub, struct gsv_adapter_dirs *adapters,
+                                    const char *line, size_t length, gpuserve_error *error)
+{
+    const char *equals = memchr(line, '=', length);
+    const size_t n_name = equals ? (size_t)(equals - line) : 0;
+    char *name, *given, *path = NULL;
+    gpuserve_status st;
+
+    if (n_name == 0 || n_name + 1 == length || n_name > NAME_MAX_BYTES)
+        return fail_line(line, length, "is not NAME=DIRECTORY", error);
+    if (gsv_utf8_valid_length(line, n_name) != n_name)
+        return fail_line(line, 0, "is not UTF-8", error);
+    for (size_t i = 0; i < adapters->n; i++)
+        if (strlen(adapters->names[i]) == n_name && !memcmp(adapters->names[i], line, n_name))
+            return fail_line(line, n_name, "is the name of two adapters", error);
+    if (adapters->n == GSV_MAX_ADAPTERS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "adapters: over %d", GSV_MAX_ADAPTERS);
+    name = gsv_copy_text(line, n_name);
+    given = gsv_copy_text(equals + 1, length - n_name - 1);
+    adapters->names[adapters->n] = name;
+    adapters->n++; /* with a name or a directory of NULL: closed all the same */
+    st = name && given ? gsv_hub_find(hub, given, &path, error)
+                       : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for an adapter");
+    free(given);
+    if (st == GPUSERVE_OK)
+        st = gsv_model_dir_open(&adapters->dirs[adapters->n - 1], path, error);
+    free(path);
+    if (st == GPUSERVE_OK && !gsv_dir_has_own(adapters->dirs[adapters->n - 1], GSV_LORA_CONFIG))
+        st = gsv_fail(error, GPUSERVE_E_NOT_FOUND, "%s/" GSV_LORA_CONFIG ": no such file",
+                      gsv_dir_path(adapters->dirs[adapters->n - 1]));
+    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "adapters");
+}
+
+gpuserve_status gsv_hub_open_adapters(const struct gsv_hub *hub, struct gsv_adapter_dirs *adapters,
+                                      const char *lines, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    *adapters = (struct gsv_adapter_dirs){ 0 };
+    for (const char *line = lines; line && *line && st == GPUSERVE_OK;) {
+        const size_t length = strcspn(line, "\n");
+
+        if (length > 0)
+            st = open_adapter(hub, adapters, line, length, error);
+        line += length + (line[length] == '\n');
+    }
+    if (st != GPUSERVE_OK)
+        gsv_hub_close_adapters(adapters);
+    return st;
+}
+
+void gsv_hub_close_adapters(struct gsv_adapter_dirs *adapters)
+{
+    for (size_t i = 0; i < adapters->n; i++) {
+        free(adapters->names[i]);
+        gsv_dir_close(&adapters->dirs[i]);
+    }
+    adapters->n = 0;
 }

@@ -5,6 +5,7 @@
 #define GSV_RUNTIME_MODEL_PATH_H
 
 #include "lib/base/dir.h"
+#include "lib/model/model.h"
 
 #include <gpuserve/types.h>
 
@@ -35,5 +36,11 @@ gpuserve_status gsv_hub_find(const struct gsv_hub *hub, const char *name, char *
  * of its base model, found by the name or path in adapter_config.json. */
 gpuserve_status gsv_hub_open(const struct gsv_hub *hub, struct gsv_dir **dir, const char *path,
                              gpuserve_error *error);
+
+/* Open the directories of gpuserve_model_options.adapters; NULL: none. On an error there are none.
+ */
+gpuserve_status gsv_hub_open_adapters(const struct gsv_hub *hub, struct gsv_adapter_dirs *adapters,
+                                      const char *lines, gpuserve_error *error);
+void gsv_hub_close_adapters(struct gsv_adapter_dirs *adapters);
 
 #endif

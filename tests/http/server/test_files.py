@@ -1,6 +1,7 @@
 """The files that the server may open (T15): its models, its keys, its log, and nothing else."""
 import ctypes
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import unittest
 
+from common import ROOT
 from serving import MINILM, PATIENCE, Server, embed, main, wait_until
 
 CREATE_RULESET, ASK_VERSION = 444, 1
@@ -104,6 +106,41 @@ class Files(unittest.TestCase):
         self.assertIn("model as it was", err)
         self.assertIn("Permission denied", err)
         self.assertNotIn("file access is not restricted", err)
+
+    def test_adapters(self):
+        """A LoRA adapter as a model and by request, whose base is found in another directory, and a reload."""
+        base, lora = self.at("base"), os.path.join(ROOT, "tests", "data", "lora")
+        shutil.copytree(os.path.join(ROOT, "tests", "data", "models", "bert"), base)
+        with open(os.path.join(base, "vocab.txt"), "w") as file:
+            file.write("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + ["w%d" % i for i in range(5, 96)]) + "\n")
+        with open(os.path.join(lora, "expected.json")) as file:
+            expected = json.load(file)
+        for name in ("attention", "words"):
+            shutil.copytree(os.path.join(lora, name), self.at(name))
+            path = self.at(name + "/adapter_config.json")
+            with open(path) as file:
+                config = dict(json.load(file), base_model_name_or_path=base)
+            with open(path, "w") as file:
+                json.dump(config, file)
+
+        def check(name, **more):
+            ids, wanted = expected[name]["ids"][0], expected[name]["output"][0]
+            body = dict(more, inputs=" ".join("w%d" % one for one in ids[1:-1]))
+            reply = self.server.request("POST", "/embed", json.dumps(body).encode())
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertLess(max(abs(a - b) for a, b in zip(reply.json()[0], wanted)), 3e-6)
+
+        for by_request in (False, True):
+            if by_request:
+                self.start(base, "--adapter", "attention=" + self.at("attention"), "--adapter", "words=" + self.at("words"))
+            else:
+                self.start(self.at("words"))
+            for _ in range(2):
+                check("words", **({"prompt_name": "words"} if by_request else {}))
+                if by_request:
+                    check("attention", prompt_name="attention")
+                self.reload("reloads")
+            self.assertNotIn("file access is not restricted", self.stop())
 
     def test_wrong_options_make_nothing(self):
         """Neither the folder of batches nor the log, which the sandbox makes before the server opens them."""
