@@ -16,7 +16,7 @@
 
 #include "cli/io/input.h"
 
-#define CLI_MORE_OUTPUTS 4 /* of a job, beside its own */
+#define CLI_MORE_OUTPUTS 4 /* of a job, in addition to its own */
 
 struct cli_chunk {
     size_t first; /* index of its first text in the input, from 0 */

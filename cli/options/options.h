@@ -44,7 +44,7 @@ struct cli_list {
 
 /* struct cli_args holds all options of all commands; zero means not given. Strings are borrowed
  * from argv. */
-/* Value of --on-device-lost beside those of gpuserve_lost_policy: the server exits. */
+/* Value of --on-device-lost other than those of gpuserve_lost_policy: the server exits. */
 #define CLI_LOST_EXIT 100u
 
 enum cli_log_format { CLI_LOG_DEFAULT = 0, CLI_LOG_TEXT, CLI_LOG_JSON };

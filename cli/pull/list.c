@@ -121,7 +121,7 @@ struct has {
     bool modules;   /* safetensors in the module folders */
     bool tokenizer; /* tokenizer.json: includes the content of the SentencePiece model */
     bool gguf;
-    bool safetensors; /* beside config.json */
+    bool safetensors; /* next to config.json */
 };
 
 static void add_to_has(struct has *has, const char *name)

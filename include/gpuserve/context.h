@@ -53,7 +53,7 @@ typedef struct gpuserve_context_options {
     const char     *cache_dir;           /**< Hugging Face cache; default: HF_HUB_CACHE, HF_HOME/hub
                                               or huggingface/hub in XDG_CACHE_HOME or ~/.cache. A
                                               model name not found there is searched in
-                                              gpuserve/models beside huggingface/ */
+                                              gpuserve/models next to huggingface/ */
     uint32_t        memory_policy;       /**< gpuserve_memory_policy. A load that cannot fit even
                                               alone is refused at once under every policy */
     uint32_t        memory_wait_ms;      /**< max wait for memory; default 30000 */

@@ -72,7 +72,7 @@ typedef struct gpuserve_convert_report {
  * are converted; the file formats stay dense, so the size and the speed do not change.
  *
  * The output directory appears at once and complete: it is written and loaded under a temporary name
- * beside it, and renamed. After any failure or cancellation nothing remains, and an existing
+ * next to it, and renamed. After any failure or cancellation nothing remains, and an existing
  * directory is unchanged. A killed process may leave a hidden directory ".NAME.partial-...".
  *
  * @param context  Loads the models for the comparison; NULL: a private one.

@@ -26,7 +26,7 @@
  *             which the distance from the token to the nearer edge is greatest, and the first of
  *             two equal ones.
  *
- * Memory beside the result: 8 bytes for each token, and one block of windows with at most 16 MiB of
+ * Memory in addition to the result: 8 bytes for each token, and one block of windows with at most 16 MiB of
  * output, or one window. gpuserve_long_texts_create() also holds the tokenization of one text.
  */
 #ifndef GPUSERVE_LONG_TEXTS_H

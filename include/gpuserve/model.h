@@ -251,7 +251,7 @@ typedef struct gpuserve_swap_options {
 /**
  * Replace the model behind a handle with another one, loaded from a directory, without downtime.
  *
- * The new model is loaded and warmed up beside the old one, so both need memory; then it replaces
+ * The new model is loaded and warmed up while the old one serves, so both need memory; then it replaces
  * the old one atomically. A request uses the model that was current at its submission. The old
  * model serves until the replacement; after a failure it continues unchanged. Returns when the
  * requests of the old model have completed and its memory is released.

@@ -454,7 +454,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
  *                      if entailment is the first. A single candidate is always scored as with 1.
  * @param scores        Receives [n_texts, n_candidates]; may be `logits`.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED,
- *         GPUSERVE_E_UNSUPPORTED  the model has no label of entailment and another one beside it
+ *         GPUSERVE_E_UNSUPPORTED  the model has no label of entailment and another one as well
  *         GPUSERVE_E_MISMATCH     the model has another number of labels than `n_labels`: compute the
  *                                 logits again
  *

@@ -54,7 +54,7 @@ typedef struct gpuserve_tokenizer_output {
 
 /**
  * Open the tokenizer of a directory. The directory needs no config.json and no weights: it holds
- * tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or sentencepiece.bpe.model, beside
+ * tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or sentencepiece.bpe.model, next to
  * tokenizer_config.json where the format needs it. In a model directory the result is the model's
  * tokenizer: the same ids and spans as from gpuserve_tokenize().
  *

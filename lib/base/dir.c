@@ -123,7 +123,7 @@ static bool count_weights(const char *real, size_t *n_gguf, size_t *n_safetensor
 
 /* Set dir->gguf from the real path. A path of a GGUF file is cut to that of its directory: a
  * symbolic link to the file is followed, because the user names it. A link to a part of a split
- * file is not: the other parts lie beside the link. */
+ * file is not: the other parts are next to the link. */
 static gpuserve_status find_gguf(struct gsv_dir *dir, char **real, gpuserve_error *error)
 {
     size_t n_gguf, n_safetensors;

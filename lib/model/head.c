@@ -159,7 +159,7 @@ static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_
     else
         st = gsv_fail(
             error, GPUSERVE_E_FORMAT,
-            "%s: \"labels\" is missing in the file's metadata and in the JSON file beside it",
+            "%s: \"labels\" is missing in the file's metadata and in the JSON file next to it",
             shown);
     if (st == GPUSERVE_OK && head->n_labels != n_rows)
         st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu labels for %llu rows of weights", shown,
@@ -167,7 +167,7 @@ static gpuserve_status read_labels(struct gsv_head *head, const struct gsv_json_
     return st;
 }
 
-/* Read NAME.json beside NAME.safetensors; *json is NULL if it does not exist. */
+/* Read NAME.json next to NAME.safetensors; *json is NULL if it does not exist. */
 static gpuserve_status read_sibling(struct gsv_json_value **json, const struct gsv_dir *dir,
                                     const char *name, gpuserve_error *error)
 {

@@ -1,5 +1,6 @@
 /*
- * late_heads.c - the heads of BGE-M3 beside its embedding: sparse_linear.pt and colbert_linear.pt.
+ * late_heads.c - the heads of BGE-M3 in addition to its embedding: sparse_linear.pt and
+ * colbert_linear.pt.
  *
  *   sparse_linear    token vector -> weight of the token; a text's sparse vector has for each token
  *                    id the largest of its weights

@@ -195,14 +195,14 @@ static gpuserve_status width_after(const struct gsv_spec *spec, bool by_token, i
             continue;
         if (dense->in_features != *width)
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: %s in config.json beside it is %d, the layer's input has %d "
+                            "%s: %s in config.json next to it is %d, the layer's input has %d "
                             "columns",
                             gsv_weight_file_name(spec->step_weights[i].files[0]),
                             step->kind == GSV_STEP_DENSE ? "in_features" : "dimension",
                             dense->in_features, *width);
         if (by_token && dense->out_features > GSV_MAX_WIDTH)
             return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                            "%s: out_features in config.json beside it is %d, the limit for token "
+                            "%s: out_features in config.json next to it is %d, the limit for token "
                             "vectors is %d",
                             gsv_weight_file_name(spec->step_weights[i].files[0]),
                             dense->out_features, GSV_MAX_WIDTH);
@@ -346,7 +346,7 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
 
     if (has_labels && config->n_labels != n)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: id2label in config.json beside it has %zu labels, the classifier's "
+                        "%s: id2label in config.json next to it has %zu labels, the classifier's "
                         "weights have %zu",
                         gsv_weight_file_name(spec->weights.files[0]), config->n_labels, n);
     if (!has_labels)
@@ -429,7 +429,7 @@ static void set_adapter_facts(struct gsv_spec *spec)
 
 static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
 {
-    /* Items beside the layers: embeddings 14, final norm 2, projection 1, the classifier's and the
+    /* Items outside the layers: embeddings 14, final norm 2, projection 1, the classifier's and the
      * masked-LM head's norms 4, transform 1; layer weights 1; late heads 2; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
     const size_t around = 26 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +

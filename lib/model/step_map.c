@@ -33,7 +33,7 @@ static gpuserve_status add_dense(const struct gsv_collector *c,
     if (step->adds_input && !module->by_token &&
         (c->spec->facts.skips_prompt || gsv_pools_before_end(c->spec, GPUSERVE_TASK_EMBED)))
         return gsv_fail(c->error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: use_residual in config.json beside it is not supported after a "
+                        "%s: use_residual in config.json next to it is not supported after a "
                         "Pooling module that leaves out tokens",
                         gsv_weight_file_name(c->from->files[0]));
     if (dense->has_residual && !step->adds_input) {
@@ -94,7 +94,7 @@ static gpuserve_status add_text_projection(struct gsv_spec *spec, gpuserve_error
                           spec->config.hidden_size, GPUSERVE_ACT_NONE);
 }
 
-/* The projection of token vectors that is stored beside the encoder: that of ColBERT, or that of an
+/* The projection of token vectors that is stored with the encoder: that of ColBERT, or that of an
  * entity head with rows of another width. */
 static gpuserve_status add_token_projection(struct gsv_spec *spec, gpuserve_error *error)
 {
@@ -126,7 +126,7 @@ static gpuserve_status add_layer_weights(struct gsv_spec *spec, gpuserve_error *
                         "WeightedLayerPooling is not supported for a model with a decoder");
     if (weights->first + weights->n != spec->config.n_layers + 1)
         return gsv_fail(error, GPUSERVE_E_FORMAT,
-                        "%s: num_hidden_layers in config.json beside it is %d, the model has %d "
+                        "%s: num_hidden_layers in config.json next to it is %d, the model has %d "
                         "layers",
                         gsv_weight_file_name(spec->layer_weights.files[0]),
                         weights->first + weights->n - 1, spec->config.n_layers);

@@ -91,7 +91,7 @@ static bool is_word_alias(const struct gsv_spec *spec, const char *name)
     return false;
 }
 
-/* True for a part of transformers' classes that follows the encoder or stands beside it. Which of
+/* True for a part of transformers' classes after the encoder or next to it. Which of
  * them are read depends on the class in "architectures"; none changes what the encoder computes. A
  * decoder that the model runs is no such part. */
 static bool is_other_part(const struct gsv_spec *spec, const char *name)

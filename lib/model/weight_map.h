@@ -97,7 +97,7 @@ gpuserve_status gsv_collect_answers(struct gsv_spec *spec, gpuserve_error *error
 /* Add the layers of an LSTM; implemented in recurrent_map.c. */
 gpuserve_status gsv_recurrent_add_layers(const struct gsv_collector *c);
 
-/* The prefix of the encoder's tensors beside an entity head. */
+/* The prefix of the encoder's tensors in a model with an entity head. */
 #define GSV_ENTITY_PREFIX "token_rep_layer.bert_layer.model."
 /* Add the items of the entity head, if the model has one; implemented in entity_map.c. */
 gpuserve_status gsv_collect_entity_head(struct gsv_spec *spec, gpuserve_error *error);

@@ -64,14 +64,14 @@ struct gsv_text_file {
     size_t size;
 };
 
-/* The JSON objects of the files beside a vocabulary; NULL: the file does not exist. */
+/* The JSON objects of the files next to a vocabulary; NULL: the file does not exist. */
 struct gsv_vocab_files {
     const struct gsv_json_value *config;   /* tokenizer_config.json */
     const struct gsv_json_value *specials; /* special_tokens_map.json */
     const struct gsv_json_value *added;    /* added_tokens.json */
 };
 
-/* Read the parts of a BERT tokenizer from the text of vocab.txt and the files beside it. */
+/* Read the parts of a BERT tokenizer from the text of vocab.txt and the files next to it. */
 gpuserve_status gsv_tokenizer_read_vocab(struct gsv_tokenizer *tokenizer, const char *text,
                                          size_t size, const struct gsv_vocab_files *files,
                                          const char *name, gpuserve_error *error);
@@ -88,14 +88,15 @@ enum gsv_tokenizer_class {
     GSV_CLASS_ALBERT
 };
 
-/* Read a RoBERTa, GPT-2 or DeBERTa tokenizer from vocab.json, merges.txt and the files beside them.
+/* Read a RoBERTa, GPT-2 or DeBERTa tokenizer from vocab.json, merges.txt and the files next to
+ * them.
  */
 gpuserve_status
 gsv_tokenizer_read_merges(struct gsv_tokenizer *tokenizer, enum gsv_tokenizer_class class,
                           const struct gsv_text_file *vocab, const struct gsv_text_file *merges,
                           const struct gsv_vocab_files *files, gpuserve_error *error);
 /* Read a tokenizer of one of the other classes from its SentencePiece file, which need not be
- * UTF-8, and the files beside it. */
+ * UTF-8, and the files next to it. */
 gpuserve_status gsv_tokenizer_read_spm(struct gsv_tokenizer *tokenizer,
                                        enum gsv_tokenizer_class class,
                                        const struct gsv_text_file *model,

@@ -1,6 +1,6 @@
 /*
  * bench_chain.c - `gpuserve bench --chain`: a list of elementwise operations over 1 million
- * numbers, fused in one pass, beside one pass for each operation.
+ * numbers, fused in one pass, compared with one pass for each operation.
  *
  *   gpuserve       gpuserve_chain()
  *   numpy          one call for each operation, in place

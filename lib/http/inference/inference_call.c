@@ -38,7 +38,7 @@ static bool check_size(struct gsv_exchange *exchange, size_t n_rows, size_t colu
            gsv_refuse(exchange, GSV_P_TOO_LARGE, NULL,
                       "the reply needs %zu rows of %zu numbers%s, the limit is %d numbers: send "
                       "fewer inputs",
-                      n_rows, columns, left < MAX_OUTPUT_FLOATS ? " beside its other outputs" : "",
+                      n_rows, columns, left < MAX_OUTPUT_FLOATS ? " with its other outputs" : "",
                       MAX_OUTPUT_FLOATS);
 }
 

@@ -7,7 +7,7 @@
  *
  * A small job is run inline if it is the only one. The event loop thread computes it after
  * libmicrohttpd's calls return; see event_loop.h. Two thread switches would cost more than the rest
- * of such a request beside its computation.
+ * of such a request other than its computation.
  */
 #ifndef GSV_HTTP_INFERENCE_CALL_H
 #define GSV_HTTP_INFERENCE_CALL_H

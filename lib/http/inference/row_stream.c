@@ -5,7 +5,7 @@
  *   lines taken by the client -> stream.next = next_block: job -> on_block: lines -> ...
  *
  * The first block decides the status: an error of it is an ordinary reply. The rows of all blocks
- * use one array, so memory does not depend on the number of texts, beside the request itself.
+ * use one array, so memory does not depend on the number of texts, except for the request itself.
  */
 #include "lib/http/inference/embedding.h"
 

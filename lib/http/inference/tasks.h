@@ -1,5 +1,5 @@
 /*
- * tasks.h - tasks beside embedding: similarity, zero-shot classification, entities, scores.
+ * tasks.h - tasks other than embedding: similarity, zero-shot classification, entities, scores.
  */
 #ifndef GSV_HTTP_TASKS_H
 #define GSV_HTTP_TASKS_H
@@ -130,7 +130,7 @@ bool gsv_late_vectors_start(struct gsv_exchange *exchange, const struct gsv_inpu
 /* The vectors of text i of the finished job, which live as long as the exchange. */
 float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n);
 
-/* Rows that a query may have beside those of its own tokens. */
+/* Rows that a query may have in addition to those of its own tokens. */
 size_t gsv_late_expansion(const struct gsv_exchange *exchange, const gpuserve_job *job);
 
 /* The role of texts with the prompt of `job`; of lists of ids: none. */

@@ -2,7 +2,7 @@
  * reload.c - reloads keys, certificate, models and the access log while the server runs.
  *
  * Each part is replaced as a whole, after its new version was read, opened and tried. A part that
- * fails stays unchanged and does not stop the others. A model is loaded beside the old one. A
+ * fails stays unchanged and does not stop the others. A model is loaded while the old one serves. A
  * request of several jobs, such as a rerank, holds its first model to the end, so no reply mixes
  * two models.
  */

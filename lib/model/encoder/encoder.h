@@ -124,7 +124,7 @@ gpuserve_status gsv_run_experts(const struct gsv_net *net, struct gpuserve_strea
                                 const struct gsv_activations *at, int32_t layer, const void *in);
 
 /*
- * Row indices that let an operation read the tokens beside a token of the same text.
+ * Row indices that let an operation read the tokens next to a token of the same text.
  *
  *   convolution    [kernel - 1, max_tokens]: rows of `hidden`, whose row max_tokens is zeros
  *   trigram input  [max_tokens, 3]: word ids of the next token, the token, the previous token; the

@@ -1,5 +1,5 @@
 /*
- * neighbours.c - writes the indices of the tokens beside each token of a batch.
+ * neighbours.c - writes the indices of the tokens next to each token of a batch.
  */
 #include "lib/model/encoder/encoder.h"
 

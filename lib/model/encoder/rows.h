@@ -88,7 +88,7 @@ gpuserve_status gsv_rows_late(struct gsv_rows *rows);
 gpuserve_status gsv_rows_weigh_tokens(struct gsv_rows *rows);
 
 /*
- * The convolution of DeBERTa v2 beside its first layer.
+ * The convolution of DeBERTa v2, parallel to its first layer.
  *
  *   x = norm(layer_0(e) + activation(bias + sum over j of W[j] e[t + j - kernel / 2]))
  *

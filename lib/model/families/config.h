@@ -55,7 +55,7 @@ enum gsv_last_rule {
     GSV_LAST_END          /* the last one that is end_id, of classifiers (BART) */
 };
 
-/* A convolution over the tokens of a text, beside the first layer. */
+/* A convolution over the tokens of a text, parallel to the first layer. */
 struct gsv_convolution {
     int32_t kernel; /* tokens, odd; 0: none */
     int32_t groups;

@@ -43,7 +43,7 @@ float gsv_probe_cosine(const float *exact, const float *got, size_t n)
 #define MAX_VARIANCE 0.75
 /* Repeated texts: close to a point where attention turns to another token, their errors grow
  * without limit, so the tail of the losses is that of a power, not of a normal distribution. In one
- * model, one count of a word in 300 loses 100 times as much as the median, beside counts that lose
+ * model, one count of a word in 300 loses 100 times as much as the median, next to counts that lose
  * no more than others. The tail's exponent is that of the largest losses (Hill, 1975); the estimate
  * is the loss that one text in RARE exceeds. */
 #define RARE 2000.0

@@ -104,7 +104,7 @@ gpuserve_status gsv_prompt_add(struct gsv_modules *modules, const struct gsv_dir
 gpuserve_status gsv_route_prompts_add(struct gsv_modules *modules, const struct gsv_dir *dir,
                                       gpuserve_error *error);
 
-/* late_interaction.c: add the MultiVectorMask of a folder; read the settings of the files beside a
+/* late_interaction.c: add the MultiVectorMask of a folder; read the settings of the files next to a
  * model with modules.json, or of a checkpoint of Stanford. */
 gpuserve_status gsv_late_mask_add(const struct gsv_module_reader *r, const char *folder);
 gpuserve_status gsv_late_read(struct gsv_modules *modules, const struct gsv_dir *dir,

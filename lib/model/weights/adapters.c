@@ -25,13 +25,13 @@ gpuserve_status gsv_check_adapters(const struct gsv_spec *spec, gpuserve_error *
         return GPUSERVE_OK;
     if (!spec->names->qkv || spec->names->projection || config->is_gated || spec->facts.is_sparse)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                        "%s: \"lora_adaptations\" in config.json beside it is not supported for "
+                        "%s: \"lora_adaptations\" in config.json next to it is not supported for "
                         "these tensors or this class",
                         gsv_weight_file_name(spec->weights.files[0]));
     if ((int64_t)config->type_vocab_size * config->embedding_size > MAX_SUM_ELEMENTS)
         return gsv_fail(
             error, GPUSERVE_E_TOO_LARGE,
-            "%s: \"lora_adaptations\" in config.json beside it with a table of %d types "
+            "%s: \"lora_adaptations\" in config.json next to it with a table of %d types "
             "of %d columns; the limit is %d elements",
             gsv_weight_file_name(spec->weights.files[0]), config->type_vocab_size,
             config->embedding_size, (int)MAX_SUM_ELEMENTS);

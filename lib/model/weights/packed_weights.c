@@ -450,8 +450,8 @@ static gpuserve_status write_parts(const struct gsv_net *net, const struct packe
     return st;
 }
 
-/* Writes a temporary file beside `path` and renames it: others see the old file or the new one,
- * complete. */
+/* Writes a temporary file in the folder of `path` and renames it: others see the old file or the
+ * new one, complete. */
 static gpuserve_status replace_file(const struct gsv_net *net, const struct packed_tables *tables,
                                     const char *path, gpuserve_error *error)
 {

@@ -288,7 +288,7 @@ gpuserve_status gsv_reader_init(struct gsv_reader *reader, const struct gsv_spec
             elements = (size_t)item->weight[0].count + 2 * (size_t)item->n;
         if (item->subtracts)
             elements += (size_t)item->n * (size_t)item->k;
-        if (item->n_columns > 0) /* both tensors beside the result */
+        if (item->n_columns > 0) /* both tensors and the result */
             elements += (size_t)item->weight[0].count + (size_t)item->weight[1].count;
         if (item->kind != GSV_ITEM_TABLE && elements > reader->capacity)
             reader->capacity = elements;

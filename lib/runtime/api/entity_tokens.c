@@ -6,7 +6,7 @@
  * Each label and each word (gsv_next_word()) is tokenized alone, as in the reference. A word
  * without tokens is left out; the reference would shift the words after it.
  *
- * A text keeps at most max_words words, and as many tokens as fit beside the labels: the first
+ * A text keeps at most max_words words, and as many tokens as fit after the labels: the first
  * ones, or the last ones with left truncation. The tokens of the last word may be cut, as in the
  * reference.
  */
@@ -301,7 +301,7 @@ static gpuserve_status add_text(struct entity_tokenizing *t, size_t i, gpuserve_
         return st;
     if (strict && t->n_word_ids > capacity)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
-                        "the text has %zu tokens beside those of its labels, the limit is %zu",
+                        "the text has %zu tokens without those of its labels, the limit is %zu",
                         t->n_word_ids, capacity);
     text->n_words = t->query->n_words - text->first_word;
     cut_words(t, text, capacity, &begin, &end);

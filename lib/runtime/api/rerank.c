@@ -5,7 +5,7 @@
  *   COSINE          query -> unit vector; documents -> unit vectors -> dot products
  *   MAX_SIM         query -> token vectors; documents -> token vectors -> gpuserve_max_sim()
  *
- * Documents run in blocks of BLOCK_DOCUMENTS, so that scratch memory beside the results does not
+ * Documents run in blocks of BLOCK_DOCUMENTS, so that scratch memory, without the results, does not
  * grow with their number. The caller's memory is written last, after all results are known. The
  * model stays pinned for the whole call: query and documents use the same model.
  */

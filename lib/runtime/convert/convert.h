@@ -42,7 +42,7 @@ gpuserve_status gsv_probe_results_compare(const struct gsv_probe_results *a,
 
 struct gsv_output_dir {
     char *path;      /* the final one, without trailing slashes; owned */
-    char *temporary; /* beside it; owned, NULL before the beginning and after the end */
+    char *temporary; /* in the same folder; owned, NULL before the beginning and after the end */
     int fd;          /* of the temporary directory; -1: none */
     bool replaces;   /* an existing directory may be replaced */
 };

@@ -172,7 +172,7 @@ static bool is_temporary_of(const char *entry, const char *name)
     return digits > 0 && at[digits] == '\0';
 }
 
-/* Remove what killed processes left beside `path`. A failure only leaves it there. */
+/* Remove what killed processes left in the folder of `path`. A failure only leaves it there. */
 static void remove_leftovers(const char *path)
 {
     const char *slash = strrchr(path, '/');

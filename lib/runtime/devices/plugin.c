@@ -168,7 +168,7 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
     gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin is missing: libgpuserve-%s.so is not in %s",
              plugin->name, list);
     return gsv_hint(error, GPUSERVE_E_DEVICE,
-                    "install the %s plugin beside the library, or set plugin_dir or "
+                    "install the %s plugin next to the library, or set plugin_dir or "
                     "GPUSERVE_PLUGIN_DIR to its folder",
                     plugin->name);
 }

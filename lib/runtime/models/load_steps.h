@@ -1,6 +1,6 @@
 /*
- * load_steps.h - the steps of a load beside reading weights: calibration, float16 probe, warmup,
- * fingerprint.
+ * load_steps.h - the steps of a load other than reading weights: calibration, float16 probe,
+ * warmup, fingerprint.
  */
 #ifndef GSV_RUNTIME_LOAD_STEPS_H
 #define GSV_RUNTIME_LOAD_STEPS_H

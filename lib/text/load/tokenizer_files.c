@@ -302,7 +302,7 @@ static bool find_source(struct source *from)
     return false;
 }
 
-/* A GGUF file has its own tokenizer; other files beside it are not read. */
+/* A GGUF file has its own tokenizer; other files next to it are not read. */
 static gpuserve_status read_gguf(struct gsv_tokenizer *t, const struct gsv_dir *dir,
                                  gpuserve_error *error)
 {

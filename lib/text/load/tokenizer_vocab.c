@@ -1,5 +1,5 @@
 /*
- * tokenizer_vocab.c - reads vocab.txt and the files beside it: a BERT tokenizer.
+ * tokenizer_vocab.c - reads vocab.txt and the files next to it: a BERT tokenizer.
  *
  * For models without a tokenizer.json. The parts equal those of transformers' conversion:
  * BertNormalizer with do_lower_case, tokenize_chinese_chars and strip_accents, BertPreTokenizer,
