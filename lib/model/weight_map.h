@@ -81,7 +81,7 @@ void gsv_name_layer(char prefix[GSV_TENSOR_NAME_BYTES], const struct gsv_tensor_
 gpuserve_status gsv_add_layers(const struct gsv_collector *c);
 
 /* Refuse a tensor that no item uses and that is not known to have no effect; implemented in
- * surplus.c. */
+ * unread_tensors.c. */
 gpuserve_status gsv_check_surplus(const struct gsv_spec *spec, gpuserve_error *error);
 
 /* Add a vector of floats, unless it may be absent and is: then *index is -1. */

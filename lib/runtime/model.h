@@ -15,7 +15,7 @@
 #include "lib/runtime/memory/budget.h"
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/batcher.h"
-#include "lib/runtime/scheduler/cache.h"
+#include "lib/runtime/scheduler/result_cache.h"
 #include "lib/runtime/scheduler/tokenize_chunk.h"
 #include "lib/runtime/scheduler/worker.h"
 

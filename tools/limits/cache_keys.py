@@ -41,7 +41,7 @@ KEYS = {
                                   ["runtime_sharing"]),
     "tokens of a text": ("lib/runtime/scheduler/request.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
-    "result cache": ("lib/runtime/scheduler/cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+    "result cache": ("lib/runtime/scheduler/result_cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
             !gsv_tokens_equal(&entry->key.tokens, &key->tokens)""", "||", ["runtime_cache"]),
     "request coalescing": ("lib/runtime/scheduler/batch_formation.c", """item_of(part)->hash == item->hash &&
             gsv_same_batch_key(&part->batch->key, &request->key) &&

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
 
-#include "lib/runtime/scheduler/cache.h"
+#include "lib/runtime/scheduler/result_cache.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

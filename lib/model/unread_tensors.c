@@ -1,6 +1,7 @@
 /*
- * surplus.c - refuses tensors that nothing reads: the model is another one than config.json and the
- * family say. Allowed are buffers, and the parts after an encoder that the request leaves out.
+ * unread_tensors.c - refuses tensors that nothing reads: the model is another one than config.json
+ * and the family say. Allowed are buffers, and the parts after an encoder that the request leaves
+ * out.
  */
 #include "lib/model/weight_map.h"
 

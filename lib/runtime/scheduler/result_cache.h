@@ -1,5 +1,5 @@
 /*
- * cache.h - result cache of one loaded model, bounded in bytes.
+ * result_cache.h - result cache of one loaded model, bounded in bytes.
  *
  * Sharded hash table with LRU eviction in each shard. The key is every input of a row: token ids
  * and types, task, dimensions, normalization, score, and tokens that pooling skips. Model, number
@@ -9,8 +9,8 @@
  *
  * Thread-safety: safe. Each shard has a lock, held for one comparison and one copy.
  */
-#ifndef GSV_RUNTIME_CACHE_H
-#define GSV_RUNTIME_CACHE_H
+#ifndef GSV_RUNTIME_RESULT_CACHE_H
+#define GSV_RUNTIME_RESULT_CACHE_H
 
 #include "lib/runtime/core/metrics.h"
 #include "lib/runtime/scheduler/request.h"

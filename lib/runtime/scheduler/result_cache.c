@@ -1,11 +1,11 @@
 /*
- * cache.c - the result cache of a loaded model: sharded hash table with LRU eviction.
+ * result_cache.c - the result cache of a loaded model: sharded hash table with LRU eviction.
  *
  * The hash is XXH3 over the token ids: the upper bits choose a shard, the lower ones a bucket. Each
  * shard has a chained hash table, a list by last use, and a lock. A put evicts the least recently
  * used entries until the new one fits in the shard's bytes.
  */
-#include "lib/runtime/scheduler/cache.h"
+#include "lib/runtime/scheduler/result_cache.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
