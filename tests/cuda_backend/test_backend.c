@@ -318,61 +318,6 @@ Test(cuda_backend, adapters_equal_transformers)
                       "embedding_text-matching_f64", 4, &bounds[i]);
 }
 
-/* LoRA adapters in files of their own, by request, against the same merged into the weights. */
-Test(cuda_backend, adapters_of_files_equal_merged_ones)
-{
-    static const struct bounds bounds[] = {
-        { GPUSERVE_DTYPE_FLOAT32, 0.9999999, 1e-4, 2 },
-        { GPUSERVE_DTYPE_FLOAT16, 0.9995, 1.0, 2 },
-        { GPUSERVE_DTYPE_INT8, 0.99, 1.0, 2 },
-    };
-    struct texts texts = some_texts(tiny_reference(), 4);
-    struct gsv_adapter_dirs adapters = { .n = 0 };
-    char path[1024], lora[1024];
-    struct loaded merged;
-    size_t columns;
-    double *want;
-    float *sum;
-
-    snprintf(path, sizeof(path), "%s", test_data("models/bert"));
-    snprintf(lora, sizeof(lora), "%s", test_data("lora/words"));
-    add_adapter(&adapters, "attention");
-    add_adapter(&adapters, "words");
-    load_model(&merged, path, &(struct load_options){ .max_tokens = 256, .lora = lora });
-    columns = (size_t)gsv_spec_facts(merged.spec)->dim;
-    sum = run_all(&merged, &texts, embed_run(&merged));
-    want = calloc(texts.n * columns, sizeof(*want));
-    for (size_t i = 0; i < texts.n * columns; i++)
-        want[i] = sum[i];
-    unload_model(&merged);
-    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
-        const struct load_options options = {
-            .backend = cuda(), .dtype = bounds[i].dtype, .max_tokens = 256, .adapters = &adapters
-        };
-        struct loaded model;
-        struct gsv_run run;
-        struct difference d;
-        float *got;
-
-        load_model(&model, path, &options);
-        run = embed_run(&model);
-        run.adapter = bounds[i].adapter;
-        got = run_all(&model, &texts, run);
-        d = compare_rows(got, want, texts.n, columns);
-        cr_expect(d.min_cosine >= bounds[i].cosine, "dtype %u: cosine %.9f", bounds[i].dtype,
-                  d.min_cosine);
-        cr_expect(d.largest <= bounds[i].largest, "dtype %u: difference %g", bounds[i].dtype,
-                  d.largest);
-        free(got);
-        unload_model(&model);
-        cr_expect_str_empty(gsv_emu_report());
-    }
-    free(sum);
-    free(want);
-    close_adapters(&adapters);
-    free_texts(&texts);
-}
-
 /* One row per token of texts with special tokens anywhere; pad tokens have special positions. */
 static void check_specials(const char *name)
 {

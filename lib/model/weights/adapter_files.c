@@ -10,7 +10,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
-#include "lib/model/encoder/encoder.h"
 #include "lib/model/formats/lora.h"
 
 #include <stdlib.h>
