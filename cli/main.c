@@ -16,6 +16,7 @@ const struct cli_command cli_commands[] = {
       "one JSON object with its `embedding`, or one row of a .npy file (float32, C order).\n\n"
       "  gpuserve embed MODEL \"a text\" \"another\"\n"
       "  gpuserve embed MODEL --input texts.jsonl --output vectors.npy\n"
+      "  gpuserve embed MODEL --input texts.txt --plot map.html\n"
       "  head texts.txt | gpuserve embed MODEL --format text\n" },
     { "classify", cli_classify, true, "classify MODEL [--head FILE] [OPTION...] [TEXT...]",
       "compute labels with scores of texts",

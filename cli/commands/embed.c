@@ -9,6 +9,7 @@
 #include "cli/io/output.h"
 #include "cli/io/pipeline.h"
 #include "cli/model.h"
+#include "cli/plot/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,8 @@ struct embed {
     uint32_t *indices; /* [dim] */
     float *values;
     struct cli_long *long_texts; /* of --chunking, or NULL */
+    struct cli_map *map;         /* of --plot, or NULL */
+    bool is_map_only;            /* no vectors are written */
 };
 
 static uint32_t output_format(const struct cli_args *args)
@@ -144,7 +147,13 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
     struct embed *embed = user;
     size_t bytes = 0;
 
+    for (size_t i = 0; embed->map && i < chunk->n; i++)
+        if (cli_map_add(embed->map, chunk->rows + i * embed->dim, embed->dim, chunk->texts[i],
+                        chunk->sizes[i]) != CLI_OK)
+            return CLI_FAILED;
     cli_progress_update(&embed->progress, (double)(chunk->first + chunk->n), chunk->share);
+    if (embed->is_map_only)
+        return CLI_OK;
     if (!embed->sparse && (embed->format == CLI_NPY || embed->precision) &&
         convert_rows(embed, chunk, &bytes) != CLI_OK)
         return CLI_FAILED;
@@ -241,10 +250,12 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
 
 int cli_embed(const struct cli_args *args)
 {
-    struct embed embed = { .format = output_format(args),
+    struct embed embed = { .format = args->plot && !args->output ? CLI_JSON : output_format(args),
                            .separator = separator_of(args),
                            .sparse = args->sparse,
-                           .precision = args->precision };
+                           .precision = args->precision,
+                           .is_map_only = args->plot && !args->output };
+    struct cli_map map = { 0 };
     gpuserve_model *model = NULL;
     struct cli_input input;
     int result;
@@ -256,8 +267,14 @@ int cli_embed(const struct cli_args *args)
         (embed.format != CLI_JSON || args->sparse || args->precision || args->ranges))
         return cli_usage("--outputs writes JSON objects: --format, --sparse, --precision and "
                          "--ranges are not valid");
+    if (args->outputs && args->plot)
+        return cli_usage("--plot and --outputs exclude each other");
     if (args->outputs)
         return cli_embed_outputs(args);
+    if (args->plot && (args->sparse || args->chunking))
+        return cli_usage(
+            "--plot draws one dense vector of each text: --sparse and --chunking are not "
+            "valid");
     if (args->head)
         return cli_usage("--head needs --outputs with labels; classify computes labels alone");
     if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize ||
@@ -275,6 +292,7 @@ int cli_embed(const struct cli_args *args)
     if (result != CLI_OK)
         return result;
     embed.input = &input;
+    embed.map = args->plot ? &map : NULL;
     result = cli_model_open(&model, args);
     if (result == CLI_OK)
         result = set_columns(&embed, model, args);
@@ -284,7 +302,10 @@ int cli_embed(const struct cli_args *args)
         result = embed_input(&embed, model, &input, args);
     if (result == CLI_OK)
         result = cli_output_finish(&embed.output);
+    if (result == CLI_OK && embed.map)
+        result = cli_map_write(embed.map, args->plot, args->model);
     cli_output_abandon(&embed.output);
+    cli_map_reset(&map);
     free(embed.indices);
     free(embed.values);
     free(embed.ranges);

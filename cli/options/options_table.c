@@ -206,6 +206,8 @@ const struct cli_option cli_options[] = {
     COUNT("window-tokens", CMD_EMBED, window_tokens, 1048576, "tokens per window, including prompt and special tokens (default: the model's limit)"),
     COUNT("stride", CMD_EMBED, stride, 1048576, "distance between the starts of two windows, in tokens (default: no overlap; late: overlap of 256 tokens, at most a quarter of a window)"),
     FLAG("pairs", 0, CMD_CLASSIFY | CMD_SIMILARITY | CMD_TOKENIZE, pairs, 1, "the input is pairs of texts"),
+    STRING("plot", 0, CMD_EMBED, plot, "FILE",
+         "write a page with a map of the texts (HTML): two principal components, clusters, nearest neighbours; without --output no vectors are written"),
     STRING("outputs", 0, CMD_EMBED, outputs, "LIST",
          "several outputs of each text from one pass, as JSON: dense, sparse, colbert, labels, separated by commas"),
     FLAG("sparse", 0, CMD_EMBED, sparse, 1, "sparse vectors (SPLADE) instead of dense ones: the token ids with a weight above zero"),
