@@ -45,7 +45,7 @@ LAYERS = {
     "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "models/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "attention/", "ops/", "runtime/"],
-    "cli/": ["", "commands/", "serve/", "pull/", "fit/", "io/", "options/"],
+    "cli/": ["", "commands/", "serve/", "pull/", "fit/", "plot/", "io/", "options/"],
 }
 # Headers of a tree's own folder that each layer may include: they declare state that is passed to all
 # layers. Nothing else may be added here without a reason next to it.

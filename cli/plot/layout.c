@@ -228,14 +228,14 @@ static bool assign(struct cli_map *map, const float *centroids)
 
     for (size_t i = 0; i < map->n; i++) {
         uint32_t best = 0;
-        double least = HUGE_VAL;
+        double min = HUGE_VAL;
 
         for (size_t c = 0; c < map->n_clusters; c++) {
             const double d =
                 distance(map->vectors + i * map->dim, centroids + c * map->dim, map->dim);
 
-            if (d < least) {
-                least = d;
+            if (d < min) {
+                min = d;
                 best = (uint32_t)c;
             }
         }
@@ -269,16 +269,16 @@ static void move_centroids(const struct cli_map *map, float *centroids)
 
 static void find_middles(struct cli_map *map, const float *centroids)
 {
-    double least[CLI_MAP_MAX_CLUSTERS];
+    double min[CLI_MAP_MAX_CLUSTERS];
 
     for (size_t c = 0; c < map->n_clusters; c++)
-        least[c] = HUGE_VAL;
+        min[c] = HUGE_VAL;
     for (size_t i = 0; i < map->n; i++) {
         const uint32_t c = map->cluster[i];
         const double d = distance(map->vectors + i * map->dim, centroids + c * map->dim, map->dim);
 
-        if (d < least[c]) {
-            least[c] = d;
+        if (d < min[c]) {
+            min[c] = d;
             map->middle[c] = (uint32_t)i;
         }
     }
@@ -303,7 +303,7 @@ static void make_clusters(struct cli_map *map)
     const size_t bytes = CLI_MAP_MAX_CLUSTERS * map->dim * sizeof(float);
     float *centroids = cli_alloc(bytes, 1), *best = cli_alloc(bytes, 1);
     size_t n_best = 0;
-    double least = HUGE_VAL;
+    double min = HUGE_VAL;
 
     for (uint64_t seed = 1; seed <= STARTS; seed++) {
         double inertia;
@@ -312,8 +312,8 @@ static void make_clusters(struct cli_map *map)
         for (int n = 0; n < MEANS_ITERATIONS && (assign(map, centroids) || n == 0); n++)
             move_centroids(map, centroids);
         inertia = inertia_of(map, centroids);
-        if (inertia < least) {
-            least = inertia;
+        if (inertia < min) {
+            min = inertia;
             n_best = map->n_clusters;
             memcpy(best, centroids, bytes);
         }

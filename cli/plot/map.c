@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MAX_TEXT_BYTES 400 /* of a text that the page shows */
-#define DATA_MARK "/* DATA */"
+#define DATA_PLACEHOLDER "/* DATA */"
 
 extern const unsigned char cli_page_map_html[];
 extern const size_t cli_page_map_html_size;
@@ -106,16 +106,17 @@ static void write_data(const struct cli_map *map, FILE *to, const char *model)
 int cli_map_write(struct cli_map *map, const char *path, const char *model)
 {
     const char *page = (const char *)cli_page_map_html;
-    const char *mark = memmem(page, cli_page_map_html_size, DATA_MARK, strlen(DATA_MARK));
+    const char *placeholder =
+        memmem(page, cli_page_map_html_size, DATA_PLACEHOLDER, strlen(DATA_PLACEHOLDER));
     struct cli_output output = { 0 };
     int result = cli_map_lay_out(map);
 
     if (result == CLI_OK)
         result = cli_output_open(&output, path);
     if (result == CLI_OK) {
-        const char *rest = mark + strlen(DATA_MARK);
+        const char *rest = placeholder + strlen(DATA_PLACEHOLDER);
 
-        fwrite(page, 1, (size_t)(mark - page), output.stream);
+        fwrite(page, 1, (size_t)(placeholder - page), output.stream);
         write_data(map, output.stream, model);
         fwrite(rest, 1, cli_page_map_html_size - (size_t)(rest - page), output.stream);
         result = cli_output_finish(&output);
