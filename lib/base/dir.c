@@ -400,16 +400,20 @@ gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, i
 
 bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name)
 {
-    uint64_t size;
-    gpuserve_status st;
+    struct stat info;
+    bool is_there;
     int fd;
 
     if (gsv_dir_is_made(dir))
         return find_made(dir, name) != NULL;
-    st = open_own(dir, name, &fd, &size, NULL);
-    if (st == GPUSERVE_OK)
-        close(fd);
-    return st != GPUSERVE_E_NOT_FOUND;
+    if (!name_stays_inside(name))
+        return false;
+    fd = open_beneath(dir, name);
+    if (fd < 0)
+        return errno == EACCES || errno == EMFILE || errno == ENFILE || errno == EIO;
+    is_there = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    close(fd);
+    return is_there;
 }
 
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name)

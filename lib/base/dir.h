@@ -54,8 +54,8 @@ char *gsv_dir_gguf_path(const struct gsv_dir *dir);
 /* Joins a folder ("" or "1_Pooling") and a file name. False if the result is too long. */
 bool gsv_join_name(char out[GSV_FILE_NAME_BYTES], const char *folder, const char *name);
 
-/* Whether there is an entry of that name. True also where it cannot be opened: gsv_dir_open_file()
- * then says why. */
+/* Whether a regular file of that name exists. True also where that cannot be known, for lack of
+ * rights or of descriptors: gsv_dir_open_file() then says why. */
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name);
 bool gsv_dir_has_in(const struct gsv_dir *dir, const char *folder, const char *name);
 

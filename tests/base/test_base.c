@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,21 +209,29 @@ Test(dir, a_link_of_the_cache_opens_while_other_programs_rename)
     }
 }
 
-/* Absent is only what is not there: what cannot be read has its own message. */
-Test(dir, an_entry_that_cannot_be_opened_is_there)
+/* Absent is only what is not there: what cannot be opened has its own message. */
+Test(dir, a_file_that_cannot_be_opened_is_there)
 {
-    char path[] = "/tmp/gsv-dir-XXXXXX", name[64];
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct rlimit limit;
     struct gsv_dir *dir = NULL;
+    uint64_t size_bytes;
+    bool is_there;
+    int fd;
 
-    cr_assert(mkdtemp(path));
-    snprintf(name, sizeof(name), "%s/folder", path);
-    cr_assert_eq(mkdir(name, 0700), 0);
-    cr_assert_eq(gsv_dir_open(&dir, path, NULL), GPUSERVE_OK);
-    cr_expect(gsv_dir_has(dir, "folder"));
-    cr_expect(!gsv_dir_has(dir, "absent"));
+    cr_assert_eq(gsv_dir_open(&dir, "/", &error), GPUSERVE_OK);
+    cr_expect_not(gsv_dir_has(dir, "etc"));
+    cr_expect_not(gsv_dir_has(dir, "absent"));
+    cr_expect_not(gsv_dir_has(dir, "etc/passwd/file"));
+    cr_expect(gsv_dir_has(dir, "etc/passwd"));
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, limit.rlim_max }), 0);
+    is_there = gsv_dir_has(dir, "etc/passwd");
+    cr_expect_eq(gsv_dir_open_file(dir, "etc/passwd", &fd, &size_bytes, &error), GPUSERVE_E_IO);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect(is_there);
+    cr_expect(strstr(error.message, "Too many open files"), "%s", error.message);
     gsv_dir_close(&dir);
-    rmdir(name);
-    rmdir(path);
 }
 
 Test(error, nothing_is_written_past_a_shorter_struct)

@@ -226,7 +226,7 @@ class Limits(unittest.TestCase):
         for one in [("lib/model/formats/safetensors.c", "read_header", "header_size > MAX_HEADER_BYTES"),
                     ("lib/model/formats/safetensors.c", "check_cover", "e->begin != at"),
                     ("lib/base/json_tree.c", "gsv_json_check_limits", "++depth > limits.max_depth"),
-                    ("lib/base/dir.c", "gsv_dir_open_file", "!name_stays_inside(name)"),
+                    ("lib/base/dir.c", "open_own", "!name_stays_inside(name)"),
                     ("lib/text/encode.c", "check_text", "valid < size"),
                     ("lib/http/net/framing.c", "take_length", "++header->n_lengths > 1"),
                     ("lib/http/protocol/decompress.c", "inflate_all", "capacity == 0"),
