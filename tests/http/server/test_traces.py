@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 
 from serving import MINILM, Server, figure, main, use_clients, wait_until
 
@@ -46,7 +47,7 @@ def ids_as_protobuf(value):
 
 
 class Collector:
-    """Replies `replies` (status, headers, body), the last one to all that follow. Holds each request while `hold` is set."""
+    """Replies `replies` (status, headers or a function that returns them, body), the last one to all that follow. Holds each request while `hold` is set."""
 
     def __init__(self, *replies):
         self.replies = list(replies) or [(200, {}, b"{}")]
@@ -60,6 +61,7 @@ class Collector:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, headers, text = collector.replies[min(len(collector.requests), len(collector.replies) - 1)]
+                headers = headers() if callable(headers) else headers
                 collector.requests.append((time.monotonic(), self.path, self.headers, body))
                 collector.hold.wait()
                 self.send_response(status)
@@ -281,19 +283,24 @@ class Traces(Exported):
         self.assertTrue(20 < n < 110, n)  # 60 expected; each border is 6 standard deviations away
 
     def test_a_collector_that_is_busy_gets_the_same_again(self):
-        collector = Collector((503, {"Retry-After": "1"}, b""), (429, {}, b""), (200, {}, b'{"partialSuccess":{"rejectedSpans":"2"}}'))
-        server = self.start(collector=collector)
-        self.embed(server, "a", parent())
-        wait_until(lambda: figure(server, "gpuserve_traces_exported_total") == 1)
-        (first, _, _, body), (second, _, _, again), (_, _, _, last) = collector.requests
-        self.assertEqual((again, last), (body, body))
-        self.assertGreaterEqual(second - first, 0.99)
-        self.assertEqual(figure(server, "gpuserve_traces_dropped_total"), 0)
-        _, err = server.stop()
-        self.assertIn("status 503; it is tried again", err)
-        self.assertIn("succeeds again", err)
-        self.assertIn("the collector refused 2 spans", err)
-        self.assertEqual(err.count("traces: POST"), 2, err)
+        def in_two_seconds():  # a date has whole seconds
+            return {"retry-after": formatdate(time.time() + 2, usegmt=True)}
+
+        taken = (200, {}, b'{"partialSuccess":{"rejectedSpans":"2"}}')
+        for status, headers, wait in ((503, {"Retry-After": "1"}, 0.99), (429, in_two_seconds, 1.01), (504, {}, 0.49)):  # backoff: 0.5 s to 1 s
+            collector = Collector((status, headers, b""), taken)
+            server = self.start(collector=collector)
+            self.embed(server, "a", parent())
+            wait_until(lambda: figure(server, "gpuserve_traces_exported_total") == 1)
+            times, _, _, bodies = zip(*collector.requests)
+            self.assertEqual(bodies, (bodies[0],) * 2)
+            self.assertGreaterEqual(times[1] - times[0], wait)
+            self.assertEqual(figure(server, "gpuserve_traces_dropped_total"), 0)
+            _, err = server.stop()
+            self.assertIn("status %d; it is tried again" % status, err)
+            self.assertIn("succeeds again", err)
+            self.assertIn("the collector refused 2 spans", err)
+            self.assertEqual(err.count("traces: POST"), 2, err)
 
     def test_what_a_collector_refuses_is_not_sent_again(self):
         server = self.start(collector=Collector((400, {}, b"")))
@@ -302,6 +309,31 @@ class Traces(Exported):
         self.assertEqual(len(self.collector.requests), 1)
         _, err = server.stop()
         self.assertIn("status 400; traces are lost", err)
+
+    def test_replies_of_all_kinds(self):
+        replies = ((b"nonsense\r\n\r\n", 0), (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", 0), (b"HTTP/1.1 99 A\r\n\r\n", 0), (b"HTTP/1.1 200 OK\r\n\r\n", 1),
+                   (b"HTTP/1.0 204 No Content\r\n\r\n", 1), (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{", 1),
+                   (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 1), (b"HTTP/1.1 200 \0\r\n\r\n" + b"a" * 100000, 0))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = self.start(url="http://127.0.0.1:%d" % listener.getsockname()[1])
+            sent = {False: 0, True: 0}
+            for reply, is_taken in replies:
+                self.assertEqual(server.get("/info").status, 200)
+                client, _ = listener.accept()
+                with client, client.makefile("rb") as request:
+                    size = next(int(line[15:]) for line in request if line.startswith(b"Content-Length:"))
+                    while request.readline() != b"\r\n":
+                        pass
+                    request.read(size)
+                    client.sendall(reply)
+                sent[bool(is_taken)] += 1
+                if reply.endswith(b"a"):  # no header that ends: as no reply
+                    continue
+                wait_until(lambda: [figure(server, "gpuserve_traces_%s_total" % name) for name in ("dropped", "exported")] == [
+                    sent[False], sent[True]], reply)
+            client, _ = listener.accept()
+            client.close()
+        self.assertEqual(server.stop()[0], 0)
 
     def answered(self, server, n):
         """Requests of four clients, all of which are answered; then the figures of the queue."""
