@@ -64,9 +64,10 @@ static void tell_success(struct gsv_traces *traces, const struct gsv_post *post,
         gsv_http_log(traces->server, GPUSERVE_LOG_WARNING, "traces: POST %s succeeds again",
                      traces->options.url);
     traces->is_failing = false;
-    if (post->n_rejected)
+    if (post->n_rejected && !traces->is_refused) /* not for each of its replies */
         gsv_http_log(traces->server, GPUSERVE_LOG_WARNING,
                      "traces: the collector refused %llu spans", post->n_rejected);
+    traces->is_refused = post->n_rejected > 0;
     atomic_fetch_add(&traces->n_exported, n);
 }
 

@@ -9,6 +9,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 
 #include <jansson.h>
 
@@ -196,6 +197,8 @@ gpuserve_status gsv_trace_options_read(struct gsv_trace_options *to,
 
     to->delay_ms = from->traces_delay_ms ? from->traces_delay_ms : 5000;
     to->max_queue = from->traces_queue ? from->traces_queue : 2048;
+    if (st == GPUSERVE_OK && gsv_utf8_valid_length(service, strlen(service)) != strlen(service))
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "the service name of traces is not UTF-8");
     if (st == GPUSERVE_OK && from->otlp_traces_endpoint)
         st = read_url(to, from->otlp_traces_endpoint, error);
     if (st != GPUSERVE_OK)

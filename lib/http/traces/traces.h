@@ -133,7 +133,7 @@ struct gsv_traces {
 
     /* The exporter thread's own. */
     uint64_t seen[GSV_TRACE_SEEN]; /* batches whose span was written, by their number */
-    bool is_failing;
+    bool is_failing, is_refused;
 };
 
 /* Starts the exporter thread; *traces is NULL without an endpoint. */
