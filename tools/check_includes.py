@@ -42,7 +42,7 @@ LAYERS = {
     "lib/text/": ["", "load/", "pipeline/", "models/", "unicode/"],
     "lib/model/": ["", "int8/", "encoder/", "weights/", "modules/", "families/", "formats/"],
     "lib/runtime/": ["", "api/", "convert/", "observe/", "models/", "scheduler/", "compute/", "memory/", "plan/", "devices/", "core/"],
-    "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "models/", "net/", "core/"],
+    "lib/http/": ["", "server/", "dialects/", "batch/", "inference/", "protocol/", "models/", "traces/", "net/", "core/"],
     "kernels/cpu/": ["", "compute/", "attention/", "gemm/", "rows/", "runtime/"],
     "kernels/cuda/": ["", "compute/", "attention/", "ops/", "runtime/"],
     "cli/": ["", "commands/", "serve/", "pull/", "fit/", "plot/", "io/", "options/"],

@@ -315,6 +315,12 @@ static bool can_read_twice(const gpuserve_http_options *options)
     return true;
 }
 
+/* The watchdog's check of an own port, and the export of traces. */
+static bool needs_network(const gpuserve_http_options *options)
+{
+    return (cli_watchdog_us() > 0 && !options->unix_path) || options->otlp_traces_endpoint;
+}
+
 static int serve(const struct cli_args *args, gpuserve_http_options *options)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -350,7 +356,7 @@ static int serve(const struct cli_args *args, gpuserve_http_options *options)
     free(holder);
     if (status != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
-    if (!args->no_sandbox && cli_sandbox(cli_watchdog_us() > 0 && !options->unix_path) != 0)
+    if (!args->no_sandbox && cli_sandbox(needs_network(options)) != 0)
         cli_warn("the sandbox is not active: %s; --no-sandbox turns this warning off",
                  strerror(errno));
     printf("%s\n", library->address(server));
@@ -378,7 +384,7 @@ static int serve_models(const struct cli_args *args)
     const size_t n_extra = args->model ? 1 : 0;
     gpuserve_http_options options = http_options(args);
     gpuserve_http_model *models;
-    char *named = NULL;
+    char *named = NULL, *traces_url = NULL;
     int result = CLI_OK;
 
     if (args->default_prompt && args->default_prompt_name)
@@ -408,9 +414,12 @@ static int serve_models(const struct cli_args *args)
     if (args->revision && result == CLI_OK)
         result = read_revision(models, options.n_models, args->revision, &named);
     if (result == CLI_OK)
+        result = cli_traces_options(args, &options, &traces_url);
+    if (result == CLI_OK)
         result = args->check_config ? check(args, &options) : serve(args, &options);
     free_models(models, options.n_models);
     free(named);
+    free(traces_url);
     return result;
 }
 

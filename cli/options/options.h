@@ -130,7 +130,8 @@ struct cli_args {
     struct cli_list aliases, served_ranges, api_keys, cors_origins, allowed_hosts;
     const char *default_prompt, *default_prompt_name;
     const char *api_key_file, *access_log, *config, *unix_path, *tls_cert, *tls_key, *tls_client_ca,
-        *tls_client_crl, *batch_dir, *predict_route, *health_route, *dialects;
+        *tls_client_crl, *batch_dir, *predict_route, *health_route, *dialects, *otlp_endpoint,
+        *otlp_service_name;
     uint64_t batch_disk;
     uint32_t compress;
     uint32_t key_rate, key_burst, open_metrics, check_config, no_sandbox;

@@ -316,6 +316,8 @@ const struct cli_option cli_options[] = {
     STRING("dialects", 0, CMD_SERVE, dialects, "LIST", "serve only the endpoints of these dialects, separated by commas, such as openai,tei, and those of health, metrics, models and pages (default: all)"),
     STRING("predict-route", 0, CMD_SERVE, predict_route, "PATH", "answer prediction requests of Google Vertex AI at PATH too (default AIP_PREDICT_ROUTE of the environment)"),
     STRING("health-route", 0, CMD_SERVE, health_route, "PATH", "answer health checks at PATH too (default AIP_HEALTH_ROUTE of the environment)"),
+    STRING("otlp-endpoint", 0, CMD_SERVE, otlp_endpoint, "URL", "send OpenTelemetry traces of requests to the collector at URL, such as http://localhost:4318, by OTLP/JSON over HTTP (default OTEL_EXPORTER_OTLP_ENDPOINT of the environment; else no traces)"),
+    STRING("otlp-service-name", 0, CMD_SERVE, otlp_service_name, "NAME", "service.name of the traces (default OTEL_SERVICE_NAME of the environment; else gpuserve)"),
     STRING("config", 0, CMD_SERVE, config, "FILE", "JSON object of these options and \"models\"; flags and GPUSERVE_OPTION variables override it"),
     FLAG("check-config", 0, CMD_SERVE, check_config, 1, "print the configuration merged from flags, environment and file, and exit"),
     CHOICE("list-endpoints", CMD_SERVE, list_endpoints, list_formats, "print each endpoint with the protocol of its clients, and exit; needs no model"),

@@ -305,6 +305,18 @@ static int allow_batches(struct cli_landlock *landlock, const char *path)
     return cli_landlock_allow(landlock, path, CLI_STORE);
 }
 
+/* The collector's name is looked up at each export. */
+static int allow_resolver(struct cli_landlock *landlock)
+{
+    static const char *const files[] = { "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf",
+                                         "/etc/host.conf", "/etc/gai.conf" };
+    int result = 0;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && result == 0; i++)
+        result = cli_landlock_allow(landlock, files[i], CLI_READ);
+    return result;
+}
+
 static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
                      const gpuserve_http_options *options)
 {
@@ -334,6 +346,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
         result = allow_socket(landlock, options->unix_path);
     if (result == 0)
         result = allow_batches(landlock, options->batch_dir);
+    if (result == 0 && options->otlp_traces_endpoint)
+        result = allow_resolver(landlock);
     return result ? result : allow_log(landlock, options->access_log);
 }
 

@@ -24,6 +24,10 @@ void cli_limit_files(const struct cli_args *args, gpuserve_context *context,
 /* "nginx (process 123)", owned; NULL: the port is free. */
 char *cli_port_holder(unsigned port);
 
+/* Sets the options of traces from the flags and the environment. *url, which `options` borrows, is
+ * owned; NULL: no traces. CLI_USAGE after a message. */
+int cli_traces_options(const struct cli_args *args, gpuserve_http_options *options, char **url);
+
 /* Reports the server's state to systemd (the sd_notify protocol). */
 
 /* Sends "READY=1", "STOPPING=1" or "WATCHDOG=1". */
@@ -66,8 +70,8 @@ void cli_landlock_reset(struct cli_landlock *landlock);
 /* A seccomp filter that the server installs after the models are loaded. */
 
 /* Applies to all threads of the process, permanently. `with_network`: IP sockets stay allowed,
- * because the server sends requests to its own port. -1 with errno if the kernel does not support
- * it. */
+ * because the server sends requests to its own port, or traces to a collector. -1 with errno if the
+ * kernel does not support it. */
 int cli_sandbox(bool with_network);
 
 /*

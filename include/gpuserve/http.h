@@ -168,10 +168,23 @@ typedef struct gpuserve_http_options {
                                       commas: "openai,tei"; docs/http.md lists them. Health, metrics,
                                       lists of models, and the pages are in every server. Default:
                                       all dialects */
+    const char        *otlp_traces_endpoint; /**< URL to which traces of requests are sent by
+                                                  OTLP/JSON, such as
+                                                  "http://localhost:4318/v1/traces"; http:// only. An
+                                                  export never delays a request. Default: no traces */
+    const char        *otlp_service_name; /**< resource attribute service.name; default "gpuserve" */
+    const char        *traces_sampler; /**< "parentbased_always_on" (default), "always_on",
+                                            "always_off", "traceidratio" or another of
+                                            OTEL_TRACES_SAMPLER that docs/http.md lists */
+    const char        *traces_sampler_argument; /**< ratio of a sampler by ratio, "0.1"; default "1" */
+    uint32_t           traces_delay_ms; /**< longest wait of a trace for others in one export; default
+                                             5000, at most 3600000 */
+    uint32_t           traces_queue; /**< traced requests that wait for an export; more are dropped and
+                                          counted; default 2048, at most 1048576 */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

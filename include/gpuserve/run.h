@@ -258,6 +258,40 @@ typedef struct gpuserve_output {
     size_t   stride;   /**< floats between row starts; default contiguous */
 } gpuserve_output;
 
+/** A batch that computed items of a job. The layout of this struct is fixed. Since: 0.2 */
+typedef struct gpuserve_trace_batch {
+    uint64_t id;         /**< number of the batch in this process; jobs with the same number shared
+                              the batch */
+    uint64_t begin_ns;   /**< when it was formed */
+    uint64_t end_ns;     /**< when its rows were computed */
+    uint32_t n_items;    /**< of all jobs in the batch */
+    uint32_t n_tokens;   /**< of these */
+    char     device[24]; /**< selector of its device */
+} gpuserve_trace_batch;
+
+/** The phases of a job, for tracing. Times are nanoseconds of CLOCK_MONOTONIC; 0: the job did not
+ *  get that far. Since: 0.2 */
+typedef struct gpuserve_trace {
+    uint32_t              struct_size;
+    uint32_t              capacity;     /**< of `batches` */
+    gpuserve_trace_batch *batches;      /**< receives the first `capacity` batches, in the order of
+                                             their ends; may be NULL with 0 */
+    size_t                n_batches;    /**< all, also those that failed; a text with the result of
+                                             an equal one in a batch counts, one from the cache does
+                                             not */
+    uint64_t              submitted_ns; /**< start of the submitting call */
+    uint64_t              tokenized_ns; /**< end of the tokenization; of a large job after queued_ns */
+    uint64_t              queued_ns;    /**< end of the submitting call's own work */
+    uint64_t              started_ns;   /**< start of the first batch */
+    uint64_t              ended_ns;     /**< end of the last batch */
+    uint64_t              completed_ns; /**< the result is known */
+    uint64_t              tokenize_ns;  /**< time of tokenization, summed over threads */
+} gpuserve_trace;
+
+/* clang-format off */
+#define GPUSERVE_TRACE_INIT { (uint32_t)sizeof(gpuserve_trace), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
 /**
  * A unit of work: n_items texts (or text pairs, or token id lists) and the output buffers.
  * Zero means the default in every field but n_items, its input and the output.
@@ -319,10 +353,13 @@ typedef struct gpuserve_job {
                                       borrowed until completion. dimensions, normalize and score
                                       apply to every task that has them */
     size_t               n_more;      /**< at most the number of tasks minus 1 */
+    gpuserve_trace      *trace;       /**< receives times and batches, whatever the status of the
+                                           completed job; unchanged if the submission fails; or
+                                           NULL */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a

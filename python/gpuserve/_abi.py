@@ -346,6 +346,35 @@ class Output(Structure):
     ]
 
 
+class TraceBatch(Structure):
+    c_name = "gpuserve_trace_batch"
+    _fields_ = [
+        ("id", c_uint64),
+        ("begin_ns", c_uint64),
+        ("end_ns", c_uint64),
+        ("n_items", c_uint32),
+        ("n_tokens", c_uint32),
+        ("device", c_char * 24),
+    ]
+
+
+class Trace(Structure):
+    c_name = "gpuserve_trace"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("capacity", c_uint32),
+        ("batches", c_void_p),
+        ("n_batches", c_size_t),
+        ("submitted_ns", c_uint64),
+        ("tokenized_ns", c_uint64),
+        ("queued_ns", c_uint64),
+        ("started_ns", c_uint64),
+        ("ended_ns", c_uint64),
+        ("completed_ns", c_uint64),
+        ("tokenize_ns", c_uint64),
+    ]
+
+
 class Job(Structure):
     c_name = "gpuserve_job"
     _fields_ = [
@@ -379,6 +408,7 @@ class Job(Structure):
         ("role", c_uint32),
         ("more", c_void_p),
         ("n_more", c_size_t),
+        ("trace", c_void_p),
     ]
 
 
@@ -769,6 +799,8 @@ STRUCTS: List[Type[Structure]] = [
     Item,
     Result,
     Output,
+    TraceBatch,
+    Trace,
     Job,
     EmbedOptions,
     ClassifyOptions,

@@ -39,7 +39,7 @@ def model(name):
 def environment(**changes):
     """Ours without what would lead the program elsewhere, and with the changes."""
     kept = {k: v for k, v in os.environ.items()
-            if not k.startswith(("HF_", "HUGGINGFACE_")) and not k.lower().endswith("_proxy")}
+            if not k.startswith(("HF_", "HUGGINGFACE_", "OTEL_")) and not k.lower().endswith("_proxy")}
     kept.setdefault("GPUSERVE_WEIGHTS_CACHE", "off")
     kept.update(changes)
     return kept

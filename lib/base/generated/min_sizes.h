@@ -16,8 +16,8 @@
 { "gpuserve_error", 1040 }, /* 0.2.0 */
 { "gpuserve_footprint", 64 }, /* 0.2.0 */
 { "gpuserve_http_model", 72 }, /* 0.2.0 */
-{ "gpuserve_http_options", 288 }, /* 0.2.0 */
-{ "gpuserve_job", 200 }, /* 0.2.0 */
+{ "gpuserve_http_options", 328 }, /* 0.2.0 */
+{ "gpuserve_job", 208 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
 { "gpuserve_lstm_job", 96 }, /* 0.2.0 */
 { "gpuserve_lstm_network", 40 }, /* 0.2.0 */
@@ -32,3 +32,4 @@
 { "gpuserve_tokenize_options", 16 }, /* 0.2.0 */
 { "gpuserve_tokenizer_input", 40 }, /* 0.2.0 */
 { "gpuserve_tokenizer_output", 40 }, /* 0.2.0 */
+{ "gpuserve_trace", 80 }, /* 0.2.0 */

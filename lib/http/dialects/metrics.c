@@ -1,10 +1,11 @@
 /*
- * metrics.c - GET /metrics in the Prometheus text format: the server's metrics, each loaded model's
- * with Triton's names, then the page of gpuserve_context_metrics(), which the library writes for
- * programs without this server.
+ * metrics.c - GET /metrics in the Prometheus text format or, where asked for, OpenMetrics: the
+ * server's metrics, each loaded model's with Triton's names, then the page of
+ * gpuserve_context_metrics(), which the library writes for programs without this server.
  */
 #include "lib/base/prometheus.h"
 #include "lib/http/batch/batch.h"
+#include "lib/http/core/openmetrics.h"
 #include "lib/http/dialects/health.h"
 #include "lib/http/dialects/kserve.h"
 #include "lib/http/inference/load_queue.h"
@@ -14,6 +15,10 @@
 #include "lib/http/protocol/access_log.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/protocol/worker_threads.h"
+#include "lib/http/traces/traces.h"
+
+#include <inttypes.h>
+#include <string.h>
 
 static void put_tls(struct gsv_exchange *exchange)
 {
@@ -43,6 +48,17 @@ static void put_batches(struct gsv_buffer *to, struct gsv_batch_jobs *batches)
     };
 
     gsv_page_numbers(to, rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void put_traces(struct gsv_buffer *to, struct gsv_traces *traces)
+{
+    gsv_page_number(to, "gpuserve_traces_exported_total", "counter",
+                    "Traced requests that the collector has taken.",
+                    atomic_load(&traces->n_exported));
+    gsv_page_number(to, "gpuserve_traces_dropped_total", "counter",
+                    "Traced requests that were not exported: the queue was full, or the collector "
+                    "was not reached or refused them.",
+                    atomic_load(&traces->n_dropped));
 }
 
 static void put_server(struct gsv_exchange *exchange)
@@ -91,8 +107,58 @@ static void put_server(struct gsv_exchange *exchange)
                     gsv_http_ready(server, NULL));
     if (server->batches)
         put_batches(to, server->batches);
+    if (server->traces)
+        put_traces(to, server->traces);
     put_tls(exchange);
     gsv_kserve_metrics(exchange);
+}
+
+/* ----------------------------------------------------------------------------------- OpenMetrics
+ */
+
+static bool wants_openmetrics(const struct gsv_exchange *exchange)
+{
+    const char *accepted = gsv_header(exchange, "Accept");
+    const unsigned quality = gsv_accepted_by_name(accepted, "application/openmetrics-text");
+
+    return quality > 0 && quality >= gsv_accepted_by_name(accepted, "text/plain");
+}
+
+/* The traced job of the bucket that ended last. */
+static void put_exemplar(void *user, struct gsv_buffer *to, const char *histogram, size_t size,
+                         uint64_t above_ns, uint64_t upto_ns)
+{
+    static const char *const names[GSV_EXEMPLARS] = {
+        [GSV_EXEMPLAR_TOTAL] = "gpuserve_request_seconds",
+        [GSV_EXEMPLAR_TOKENIZE] = "gpuserve_request_tokenize_seconds",
+        [GSV_EXEMPLAR_QUEUE] = "gpuserve_request_queue_seconds",
+        [GSV_EXEMPLAR_COMPUTE] = "gpuserve_request_compute_seconds",
+    };
+    struct gsv_exemplar exemplar;
+
+    for (int i = 0; i < GSV_EXEMPLARS; i++) {
+        if (strlen(names[i]) != size || memcmp(names[i], histogram, size) != 0 ||
+            !gsv_traces_exemplar(user, (enum gsv_trace_histogram)i, above_ns, upto_ns, &exemplar))
+            continue;
+        gsv_buffer_format(
+            to, " # {trace_id=\"%016" PRIx64 "%016" PRIx64 "\",span_id=\"%016" PRIx64 "\"} ",
+            exemplar.context.trace[0], exemplar.context.trace[1], exemplar.context.span);
+        gsv_page_decimal(to, exemplar.ns, 9);
+        gsv_buffer_text(to, " ");
+        gsv_page_decimal(to, exemplar.at_ms, 3);
+    }
+}
+
+/* Replaces the page of the reply. */
+static void make_openmetrics(struct gsv_exchange *exchange)
+{
+    struct gsv_traces *traces = exchange->server->traces;
+    struct gsv_buffer page = exchange->reply;
+
+    exchange->reply = (struct gsv_buffer){ .failed = page.failed };
+    gsv_openmetrics_write(&exchange->reply, page.bytes, page.size, traces ? put_exemplar : NULL,
+                          traces);
+    gsv_buffer_reset(&page);
 }
 
 static void metrics(struct gsv_exchange *exchange)
@@ -118,7 +184,12 @@ static void metrics(struct gsv_exchange *exchange)
         to->size += size - 1; /* without the NUL */
     else
         to->failed = true; /* only memory can be short */
-    gsv_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
+    if (!wants_openmetrics(exchange)) {
+        gsv_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
+        return;
+    }
+    make_openmetrics(exchange);
+    gsv_reply(exchange, 200, "application/openmetrics-text; version=1.0.0; charset=utf-8");
 }
 
 const struct gsv_route gsv_metrics_routes[] = {

@@ -19,6 +19,7 @@
 #include "lib/http/net/connection_io.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access.h"
+#include "lib/http/traces/traces.h"
 
 #include <time.h>
 
@@ -290,6 +291,8 @@ static bool submit(struct gsv_exchange *exchange, gsv_handler finish)
     work->job.result = &work->result;
     work->job.client = gsv_client_identity(exchange);
     work->job.priority = exchange->priority;
+    work->job.trace =
+        exchange->trace ? gsv_request_trace_job(exchange->trace, work->job.n_items) : NULL;
     if (exchange->deadline_ns)
         work->job.deadline_us = ((int64_t)exchange->deadline_ns - (int64_t)gsv_now_ns()) / 1000;
     if (exchange->deadline_ns && work->job.deadline_us == 0)
@@ -436,6 +439,8 @@ static void keep_usage(struct gsv_exchange *exchange)
     atomic_fetch_add(&stats->tokenize_us, result->tokenize_us);
     atomic_fetch_add(&stats->queue_us, result->queue_us);
     atomic_fetch_add(&stats->compute_us, result->compute_us);
+    if (exchange->trace)
+        gsv_request_trace_tokens(exchange->trace, exchange->work.job.trace, result->n_tokens);
     usage->n_tokens += result->n_tokens;
     usage->n_truncated += result->n_truncated;
     usage->tokenize_us += result->tokenize_us;

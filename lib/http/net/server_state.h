@@ -24,6 +24,7 @@ struct gsv_idle;
 struct gsv_keys;
 struct gsv_load_queue;
 struct gsv_models;
+struct gsv_traces;
 struct gsv_worker_threads;
 
 struct gpuserve_http {
@@ -44,6 +45,7 @@ struct gpuserve_http {
     struct gsv_keys *keys;
     struct gsv_access_log *access_log;
     struct gsv_batch_jobs *batches; /* NULL: no batch_dir */
+    struct gsv_traces *traces;      /* NULL: no endpoint */
 
     bool has_keys;  /* at the start: requests need an API key */
     char **origins; /* [n_origins] allowed for CORS */

@@ -14,10 +14,12 @@
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/event_loop.h"
 #include "lib/http/net/server_state.h"
+#include "lib/http/traces/traces.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -28,7 +30,6 @@
 enum {
     MAX_PATH_BYTES = 512,
     MESSAGE_PATH_BYTES = 400,
-    TRACE_BYTES = 55,
     CLIENT_LEFT = 499 /* as in nginx */
 };
 
@@ -107,52 +108,49 @@ static void put_member(struct gsv_buffer *line, const char *name, const char *te
     gsv_put_bytes(line, text, gsv_utf8_valid_length(text, size));
 }
 
-/* W3C trace context: VERSION-TRACE-PARENT-FLAGS in lower-case hexadecimal. Versions above 00 may
- * continue after another dash. */
-static bool is_trace(const char *given)
+/* The trace of the client, or that of the server's own span. */
+static void put_trace(struct gsv_buffer *line, const struct gsv_exchange *exchange)
 {
-    static const char hex[] = "0123456789abcdef";
-    const size_t size = strlen(given);
+    struct gsv_span_context parent;
+    const bool has_parent = gsv_traceparent_read(gsv_header(exchange, "traceparent"), &parent);
+    const struct gsv_span_context *context = has_parent ? &parent : NULL;
 
-    if (size < TRACE_BYTES || given[2] != '-' || given[35] != '-' || given[52] != '-' ||
-        strspn(given, hex) != 2 || strspn(given + 3, hex) != 32 || strspn(given + 36, hex) != 16 ||
-        strspn(given + 53, hex) != 2)
-        return false;
-    if (strncmp(given, "ff", 2) == 0 || strspn(given + 3, "0") == 32 ||
-        strspn(given + 36, "0") == 16)
-        return false;
-    return size == TRACE_BYTES || (given[TRACE_BYTES] == '-' && strncmp(given, "00", 2) != 0);
+    if (exchange->trace)
+        context = &exchange->trace->context;
+    if (context)
+        gsv_buffer_format(line, ",\"trace_id\":\"%016" PRIx64 "%016" PRIx64 "\"", context->trace[0],
+                          context->trace[1]);
+    if (has_parent)
+        gsv_buffer_format(line, ",\"parent_id\":\"%016" PRIx64 "\"", parent.span);
 }
 
-static void put_trace(struct gsv_buffer *line, const char *given)
+void gsv_client_text(const struct gsv_client *client, char *text, size_t capacity)
 {
-    if (!given || !is_trace(given))
-        return;
-    gsv_buffer_format(line, ",\"trace_id\":\"%.32s\",\"parent_id\":\"%.16s\"", given + 3,
-                      given + 36);
-}
-
-static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
-{
-    char text[INET6_ADDRSTRLEN] = "";
     const void *address;
 
+    text[0] = '\0';
     if (!client)
         return;
     if (client->address.ss_family == AF_UNIX) {
-        put_member(line, "client", "unix");
+        snprintf(text, capacity, "unix");
         return;
     }
     address = client->address.ss_family == AF_INET
                   ? (const void *)&((const struct sockaddr_in *)&client->address)->sin_addr
                   : (const void *)&((const struct sockaddr_in6 *)&client->address)->sin6_addr;
-    if (inet_ntop(client->address.ss_family, address, text, sizeof(text)))
-        put_member(line, "client", text);
+    if (!inet_ntop(client->address.ss_family, address, text, (socklen_t)capacity))
+        text[0] = '\0';
 }
 
-/* The client disconnected before a reply existed; a reply made after that reports only the
- * cancellation. */
-static bool has_left(const struct gsv_exchange *exchange)
+static void put_client(struct gsv_buffer *line, const struct gsv_client *client)
+{
+    char text[INET6_ADDRSTRLEN];
+
+    gsv_client_text(client, text, sizeof(text));
+    put_member(line, "client", text);
+}
+
+bool gsv_exchange_has_left(const struct gsv_exchange *exchange)
 {
     return exchange->status == 0 || (exchange->work.status == GPUSERVE_E_CANCELLED &&
                                      exchange->client && exchange->client->gone);
@@ -160,7 +158,7 @@ static bool has_left(const struct gsv_exchange *exchange)
 
 static unsigned status_of(const struct gsv_exchange *exchange)
 {
-    return has_left(exchange) ? (unsigned)CLIENT_LEFT : exchange->status;
+    return gsv_exchange_has_left(exchange) ? (unsigned)CLIENT_LEFT : exchange->status;
 }
 
 /* The members of all lines of a JSON log: "level":"info","message":"POST /embed 200". */
@@ -185,7 +183,7 @@ static void put_line(struct gsv_buffer *line, const struct gsv_exchange *exchang
     if (exchange->server->options.json_log)
         put_message(line, exchange);
     put_member(line, "id", exchange->id);
-    put_trace(line, gsv_header(exchange, "traceparent"));
+    put_trace(line, exchange);
     put_client(line, exchange->client);
     put_member(line, "key", exchange->key_name);
     put_member(line, "method", exchange->method);

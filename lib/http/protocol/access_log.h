@@ -24,6 +24,11 @@ gpuserve_status gsv_access_log_open(struct gsv_access_log *log, const char *path
 /* Reopens the path after log rotation. */
 gpuserve_status gsv_access_log_reopen(struct gsv_access_log *log, gpuserve_error *error);
 void gsv_access_log_close(struct gsv_access_log *log);
+/* The client disconnected before a reply existed; a reply made after that reports only the
+ * cancellation. */
+bool gsv_exchange_has_left(const struct gsv_exchange *exchange);
+/* The client's address, "unix", or "" if it is not known. */
+void gsv_client_text(const struct gsv_client *client, char *text, size_t capacity);
 void gsv_access_log_write(struct gsv_access_log *log, const struct gsv_exchange *exchange);
 
 #endif

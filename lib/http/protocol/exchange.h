@@ -28,6 +28,7 @@ struct gsv_client;
 struct gsv_exchange;
 struct gsv_compact;
 struct gsv_long;
+struct gsv_request_trace;
 struct gsv_rerank;
 struct gsv_route;
 struct gsv_served;
@@ -136,7 +137,8 @@ struct gsv_exchange {
     bool close;               /* close the connection after the reply */
     bool is_compressed;       /* or was tried */
     bool begun, listed;
-    bool is_offloaded; /* was given to a worker thread */
+    bool is_offloaded;               /* was given to a worker thread */
+    struct gsv_request_trace *trace; /* NULL: not traced */
 
     /* A request without a connection (gsv_detached_begin()). */
     gsv_handler resume; /* NULL: the event loop resumes the connection */

@@ -130,6 +130,8 @@ enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, co
         exchange->method = method;
         list(exchange);
         good = gsv_request_begin(exchange);
+        if (exchange->server->traces)
+            gsv_request_trace_begin(exchange);
         exchange->kept = exchange->memory;
         if (good || !gsv_request_has_body(exchange))
             return MHD_YES;
@@ -169,5 +171,7 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
         atomic_fetch_sub(&exchange->client->n_open, 1);
         gsv_event_loop_answered(exchange->client);
     }
+    if (exchange->trace)
+        gsv_request_trace_end(exchange);
     gsv_exchange_destroy(exchange);
 }

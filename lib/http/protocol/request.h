@@ -46,6 +46,12 @@ bool gsv_member_text(struct gsv_exchange *exchange, const json_t *object, const 
 bool gsv_member_choice(struct gsv_exchange *exchange, const json_t *object, const char *key,
                        const char *const *names, uint32_t *value);
 
+/* request_trace.c: decides if the request is traced; its header is complete, and the server exports
+ * traces. end: a traced request is over and not in the server's list any more; its trace is
+ * exported. */
+void gsv_request_trace_begin(struct gsv_exchange *exchange);
+void gsv_request_trace_end(struct gsv_exchange *exchange);
+
 /* Decompression of request bodies. */
 
 /* Content-Encoding gzip or deflate: replaces the body by its decompressed form, at most

@@ -16,6 +16,7 @@
 #include "lib/http/protocol/exchange.h"
 #include "lib/http/protocol/route.h"
 #include "lib/http/protocol/worker_threads.h"
+#include "lib/http/traces/traces.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -72,6 +73,8 @@ static gpuserve_status check_options(const gpuserve_http_options *options, gpuse
         { "max_body_bytes", options->max_body_bytes, 1u << 30 },
         { "compression", options->compression, GPUSERVE_COMPRESSION_NEVER },
         { "max_client_batch", options->max_client_batch, 1u << 20 },
+        { "traces_delay_ms", options->traces_delay_ms, 3600000 },
+        { "traces_queue", options->traces_queue, 1u << 20 },
     };
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
@@ -177,6 +180,16 @@ static gpuserve_status check_batches(const gpuserve_http_options *options, gpuse
     if (!options->batch_dir || gsv_route_has_dialect(options->dialects, "openai"))
         return GPUSERVE_OK;
     return gsv_fail(error, GPUSERVE_E_INVALID, "`batch_dir` needs `openai` among the `dialects`");
+}
+
+/* Read again when the export starts. */
+static gpuserve_status check_traces(const gpuserve_http_options *options, gpuserve_error *error)
+{
+    struct gsv_trace_options read = { 0 };
+    const gpuserve_status st = gsv_trace_options_read(&read, options, error);
+
+    gsv_trace_options_reset(&read);
+    return st;
 }
 
 /* --------------------------------------------------------------------------------------- start */
@@ -288,6 +301,8 @@ static gpuserve_status prepare(struct gpuserve_http *server, const gpuserve_http
     if (st == GPUSERVE_OK)
         st = check_batches(&server->options, error);
     if (st == GPUSERVE_OK)
+        st = check_traces(&server->options, error);
+    if (st == GPUSERVE_OK)
         st = gsv_keys_open(server->keys, &server->options, error);
     server->has_keys = server->keys->n > 0;
     if (server->options.compression != GPUSERVE_COMPRESSION_NEVER)
@@ -330,6 +345,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     if (st == GPUSERVE_OK)
         st = gsv_access_log_open(server->access_log, server->options.access_log, error);
     if (st == GPUSERVE_OK)
+        st = gsv_traces_start(&server->traces, server, error);
+    if (st == GPUSERVE_OK)
         warn_of_certificate(server);
     if (st == GPUSERVE_OK && server->options.batch_dir)
         st = gsv_batch_jobs_open(&server->batches, server, server->options.batch_dir,
@@ -354,6 +371,10 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.health_route = NULL;
     server->options.batch_dir = NULL;
     server->options.dialects = NULL;
+    server->options.otlp_traces_endpoint = NULL;
+    server->options.otlp_service_name = NULL;
+    server->options.traces_sampler = NULL;
+    server->options.traces_sampler_argument = NULL;
     server->options.tls_certificate_file = NULL;
     server->options.tls_key_file = NULL;
     server->options.tls_client_ca_file = NULL;
@@ -415,6 +436,9 @@ static void wait_for_delay(uint32_t delay_ms)
 
 GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t timeout_ms)
 {
+    uint64_t begin_ns, spent_ms;
+    bool idle;
+
     if (!server)
         return GPUSERVE_E_INVALID;
     atomic_store(&server->draining, true);
@@ -422,7 +446,11 @@ GPUSERVE_API gpuserve_status gpuserve_http_drain(gpuserve_http *server, uint32_t
     wait_for_delay(server->options.shutdown_delay_ms);
     gsv_load_queue_close(server->loads);
     gsv_event_loop_drain(&server->event_loop);
-    return wait_until_idle(server, timeout_ms ? timeout_ms : 1) ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
+    begin_ns = gsv_now_ns();
+    idle = wait_until_idle(server, timeout_ms ? timeout_ms : 1);
+    spent_ms = (gsv_now_ns() - begin_ns) / 1000000;
+    gsv_traces_flush(server->traces, spent_ms < timeout_ms ? timeout_ms - (uint32_t)spent_ms : 0);
+    return idle ? GPUSERVE_OK : GPUSERVE_E_TIMEOUT;
 }
 
 /* Cancel all work, let none begin, and wait until none is left: then nothing is suspended. */
@@ -463,6 +491,7 @@ GPUSERVE_API void gpuserve_http_stop(gpuserve_http **handle)
     gsv_event_loop_stop(&server->event_loop); /* its clients leave the load queues */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    gsv_traces_stop(&server->traces);
     gsv_load_queue_destroy(server->loads);
     gsv_load_queue_destroy(server->checks);
     gsv_idle_destroy(server->idle_models);

@@ -329,6 +329,16 @@ static void reserve(const gpuserve_job *job, struct gsv_job_size *size)
     reservation->n_items = job->n_items;
 }
 
+static gpuserve_status check_trace(const gpuserve_trace *trace, gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_check_struct(trace, sizeof(*trace), "gpuserve_trace", error);
+
+    if (st == GPUSERVE_OK && trace->capacity > 0 && !trace->batches)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`trace`: batches is NULL, capacity is %u",
+                        trace->capacity);
+    return st;
+}
+
 gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job *job,
                               struct gsv_job_size *size, gpuserve_error *error)
 {
@@ -343,6 +353,8 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = check_tasks(model, job, size->outputs.tasks, error);
     if (st == GPUSERVE_OK && job->result)
         st = gsv_check_struct(job->result, sizeof(*job->result), "gpuserve_result", error);
+    if (st == GPUSERVE_OK && job->trace)
+        st = check_trace(job->trace, error);
     if (st == GPUSERVE_OK)
         st = check_expectations(model, job, error);
     if (st != GPUSERVE_OK)

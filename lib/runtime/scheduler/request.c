@@ -305,6 +305,8 @@ gpuserve_status gsv_request_create(gpuserve_request **out, struct gsv_model *mod
     request->callback = callback;
     request->user = user;
     request->reservation = size.reservation;
+    if (job->trace)
+        job->trace->n_batches = 0;
     request->enqueued_ns = gsv_now_ns();
     *out = request; /* before completion: the callback may compare the pointers */
     /* All rows are known and no callback is set: complete here, without a worker. */
@@ -396,6 +398,22 @@ static void write_result(gpuserve_request *request, uint64_t now_ns)
     *request->job.result = *result;
 }
 
+/* The batches are there already: gsv_count_back(). */
+static void write_trace(const gpuserve_request *request, uint64_t now_ns)
+{
+    gpuserve_trace *trace = request->job.trace;
+
+    if (!trace)
+        return;
+    trace->submitted_ns = request->submitted_ns;
+    trace->tokenized_ns = atomic_load(&request->tokenized_ns);
+    trace->queued_ns = request->enqueued_ns;
+    trace->started_ns = request->first_run_ns;
+    trace->ended_ns = request->last_run_ns;
+    trace->completed_ns = now_ns;
+    trace->tokenize_ns = atomic_load(&request->tokenize_ns);
+}
+
 /* Number of tokens computed for the request: without items of the result cache, coalesced items and
  * cancelled items. */
 static uint64_t computed_tokens(const gpuserve_request *request)
@@ -475,6 +493,7 @@ void gsv_request_complete(gpuserve_request *request)
         write_items(request);
         write_result(request, now);
     }
+    write_trace(request, now);
     free(request->staging);
     request->staging = NULL;
     count(request, status, now);

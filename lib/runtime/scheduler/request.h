@@ -144,8 +144,9 @@ struct gpuserve_request {
     uint64_t enqueued_ns;
     uint64_t deadline_ns; /* 0: none */
     atomic_uint_fast64_t tokenize_ns;
-    gpuserve_result result;      /* fields known in advance; for job.result */
-    const struct gsv_plan *plan; /* of its model, whose unload waits for this request */
+    atomic_uint_fast64_t tokenized_ns; /* end of the latest tokenization; 0: none */
+    gpuserve_result result;            /* fields known in advance; for job.result */
+    const struct gsv_plan *plan;       /* of its model, whose unload waits for this request */
 
     /* Under the batcher's lock. */
     struct gsv_link ready; /* in its class, exactly while ready_tokens > 0 */
@@ -158,6 +159,7 @@ struct gpuserve_request {
     size_t ready_tokens;     /* tokenized and not taken */
     size_t n_untaken;        /* items */
     size_t n_in_flight;      /* items in batches plus chunks in tokenization */
+    uint64_t traced_batch;   /* id of the last batch in job.trace; 0: none */
     uint64_t replicas;       /* bit i: replica i computed some of its items */
     bool is_ending;          /* in completion or completed: no state changes any more */
     gpuserve_status failure; /* the first one; CANCELLED replaces an earlier one */

@@ -21,6 +21,7 @@
  */
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
 #include <time.h>
@@ -320,12 +321,40 @@ static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
     return i < batch->n_parts ? &batch->parts[i] : &batch->coalesced[i - batch->n_parts];
 }
 
+/* Append the batch to the trace of a request, once. *id is given by the first such request. */
+static void trace_batch(const struct gsv_batch *batch, gpuserve_request *request,
+                        uint64_t nanoseconds, uint64_t *id)
+{
+    static _Atomic uint64_t n_traced;
+    gpuserve_trace *trace = request->job.trace;
+    gpuserve_trace_batch *to;
+
+    if (*id == 0)
+        *id = atomic_fetch_add(&n_traced, 1) + 1;
+    if (request->traced_batch == *id)
+        return;
+    request->traced_batch = *id;
+    if (trace->n_batches++ >= trace->capacity)
+        return;
+    to = &trace->batches[trace->n_batches - 1];
+    *to = (gpuserve_trace_batch){ .id = *id,
+                                  .begin_ns = batch->formed_ns,
+                                  .end_ns = batch->formed_ns + nanoseconds,
+                                  .n_items = (uint32_t)batch->n_parts,
+                                  .n_tokens = (uint32_t)batch->n_tokens };
+    gsv_plan_selector(request->plan, UINT64_C(1) << batch->replica, to->device, sizeof(to->device));
+}
+
 void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
                     gpuserve_status status, const gpuserve_error *error, gpuserve_request **list)
 {
+    uint64_t trace_id = 0;
+
     for (int32_t i = 0; i < batch->n_parts + batch->n_coalesced; i++) {
         const struct gsv_part *part = part_at(batch, i);
 
+        if (part->request->job.trace)
+            trace_batch(batch, part->request, nanoseconds, &trace_id);
         part->request->n_in_flight--;
         part->request->last_run_ns = batch->formed_ns + nanoseconds;
         part->request->replicas |= UINT64_C(1) << batch->replica;

@@ -263,13 +263,23 @@ gpuserve_status gsv_prompt_tokens(struct gsv_model *model, const char *prompt, i
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the prompt");
 }
 
+/* Several threads tokenize chunks of a request: the latest end remains. */
+static void note_end(gpuserve_request *request, uint64_t end_ns)
+{
+    uint_fast64_t before = atomic_load(&request->tokenized_ns);
+
+    while (before < end_ns &&
+           !atomic_compare_exchange_weak(&request->tokenized_ns, &before, end_ns))
+        continue;
+}
+
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error)
 {
     const uint64_t begin = gsv_now_ns();
     struct gsv_encoder *encoder = gsv_encoder_acquire(&model->encoders);
     gpuserve_status st;
-    uint64_t spent;
+    uint64_t spent, end;
 
     if (!encoder)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
@@ -280,8 +290,10 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
     gsv_encoder_release(&model->encoders, encoder);
     if (st != GPUSERVE_OK)
         gsv_chunk_reset(chunk);
-    spent = gsv_now_ns() - begin;
+    end = gsv_now_ns();
+    spent = end - begin;
     atomic_fetch_add(&request->tokenize_ns, spent);
+    note_end(request, end);
     atomic_fetch_add(&model->context->metrics.tokenize_ns, spent);
     return st;
 }

@@ -217,8 +217,8 @@ class Configuration(Folder):
         ("hf-api-token", "hf_secret", "gpuserve pull"), ("hostname", "::1", {"host": "::1"}), ("port", "8123", {"port": 8123}),
         ("uds-path", "/tmp/a", "in its own process"), ("huggingface-hub-cache", "/data", {"cache-dir": "/data"}),
         ("payload-limit", "1000", {"max-body-bytes": 1000}), ("api-key", "k", {"api-key": ["(hidden)"]}),
-        ("json-output", None, {"log-format": "json"}), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", "--access-log"),
-        ("otlp-service-name", "b", "--access-log"), ("prometheus-port", "9000", "--open-metrics"),
+        ("json-output", None, {"log-format": "json"}), ("disable-spans", None, "no spans"), ("otlp-endpoint", "http://a", {"otlp-endpoint": "http://a"}),
+        ("otlp-service-name", "b", {"otlp-service-name": "b"}), ("prometheus-port", "9000", "--open-metrics"),
         ("cors-allow-origin", "*", {"cors-origin": ["*"]}))
 
     def test_every_option_of_tei(self):
@@ -279,7 +279,7 @@ class Configuration(Folder):
                 (["m"], {"HOSTNAME": "127.0.0.1"}, {"models": ["m"], "host": "127.0.0.1"}),
                 (["m", "--host", "::1"], {"HOSTNAME": "127.0.0.1"}, {"models": ["m"], "host": "::1"}),
                 (["m"], {"JSON_OUTPUT": "false", "DISABLE_SPANS": "0"}, {"models": ["m"]}),
-                (["-q", "m"], {"HF_TOKEN": "a", "OTLP_ENDPOINT": "b"}, {"models": ["m"], "quiet": True})):
+                (["-q", "m"], {"HF_TOKEN": "a", "UDS_PATH": "b"}, {"models": ["m"], "quiet": True})):
             done = gpuserve("serve", "--check-config", *arguments, env=options_from(variables))
             self.assertEqual((done.returncode, done.err), (0, ""), (arguments, variables))
             self.assertEqual(json.loads(done.out), want)

@@ -270,6 +270,12 @@ Test(embedded, options_that_cannot_be)
     REFUSED("`dialects`: \"tie\" is not one of openai, azure, tei,",
             options.dialects = "openai,tie");
     REFUSED("`dialects`: \"\" is not one of", options.dialects = " ,");
+    REFUSED("`traces_queue` is 1048577", options.traces_queue = 1048577);
+    REFUSED("`traces_delay_ms` is 3600001", options.traces_delay_ms = 3600001);
+    REFUSED("is https://, which the server does not",
+            options.otlp_traces_endpoint = "https://c/v1/traces");
+    REFUSED("service name of traces is not UTF-8", options.otlp_service_name = "\xff");
+    REFUSED("OTEL_TRACES_SAMPLER", options.traces_sampler = "xray");
     REFUSED("`batch_dir` needs `openai`", options.dialects = "tei"; options.batch_dir = TINY);
     REFUSED("the list of models to serve is empty", options.n_models = 0);
     REFUSED("the list of models to serve is empty", options.models = NULL);
