@@ -5,8 +5,7 @@
  * checked for ".." and a leading "/". On kernels before 5.6 the name check is the only one; outside
  * the Hugging Face cache a final symbolic link is then refused (O_NOFOLLOW) instead of followed.
  *
- * A directory in memory has texts instead of a descriptor; the rest of the library sees no
- * difference.
+ * A directory in memory has texts instead of a descriptor.
  *
  * A gsv_dir is immutable after gsv_dir_open() and the last gsv_dir_add(), so threads may share it.
  */
@@ -410,7 +409,8 @@ bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name)
         return false;
     fd = open_beneath(dir, name);
     if (fd < 0)
-        return errno == EACCES || errno == EMFILE || errno == ENFILE || errno == EIO;
+        return errno == EACCES || errno == EAGAIN || errno == EMFILE || errno == ENFILE ||
+               errno == EIO;
     is_there = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
     close(fd);
     return is_there;
