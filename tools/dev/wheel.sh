@@ -108,6 +108,8 @@ configure_wheel()
         fi
         [[ -f $sysroot/machine.ini ]] || wheel_machine "$sysroot" "$machine" >"$sysroot/machine.ini"
         [[ ! -f $folder/build.ninja ]] || files=()
+    elif [[ $machine != "$(uname -m)" ]]; then
+        die "GPUSERVE_WHEEL_LIBC=host is for this machine only, not for $machine"
     fi
     configure "$folder" "${files[@]}" -Dbuildtype=release -Dtests=disabled -Donednn=disabled -Dlibdir=lib "$@"
 }
