@@ -11,14 +11,19 @@
 
 wheel_release=bullseye
 declare -A wheel_roots=([11]=bullseye [12]=bookworm [13]=trixie)
-wheel_libraries=(libc6-dev libjansson-dev libxxhash-dev)
+# The last two are the HTTP server's, of ./dev release.
+wheel_libraries=(libc6-dev libjansson-dev libxxhash-dev libmicrohttpd-dev zlib1g-dev)
+declare -A debian_architectures=([x86_64]=amd64 [aarch64]=arm64)
 
-# wheel_download FOLDER: the packages of wheel_libraries and all that they need. An empty list of installed
-# packages and lists of its own: apt changes nothing outside of FOLDER.
+# wheel_download FOLDER MACHINE: the packages of wheel_libraries for MACHINE (x86_64, aarch64) and all that they need. An
+# empty list of installed packages and lists of its own: apt changes nothing outside of FOLDER.
 wheel_download()
 {
-    local options=(
-        -o APT::Install-Recommends=false -o APT::Sandbox::User= -o Debug::NoLocking=1
+    local architecture options
+    architecture=${debian_architectures[$2]}
+    options=(
+        -o APT::Architecture="$architecture" -o APT::Architectures::="$architecture" -o APT::Install-Recommends=false
+        -o APT::Sandbox::User= -o Debug::NoLocking=1
         -o Dir::State="$1/state" -o Dir::State::status="$1/state/status" -o Dir::Cache="$1/cache"
         -o Dir::Etc::SourceList="$1/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Check-Valid-Until=false
     )
@@ -39,59 +44,80 @@ relative_links()
     done
 }
 
-# Prints the folder with the libraries of the older release, made if it is missing. The kernel's
-# headers are this machine's, for calls that are tried when the program runs; so are curl's, which `pull` loads.
+# newer_files ROOT TRIPLET FOLDER: the kernel's headers of a newer release, for calls that are tried when the program runs;
+# the headers of curl, which `pull` loads; OpenSSL 3, which the HTTP server links.
+newer_files()
+{
+    local root=$1 triplet=$2 to=$3
+    cp -r "$root/usr/include/$triplet/"{curl,asm,openssl} "$to/usr/include/$triplet/"
+    cp -r "$root/usr/include/"{linux,asm-generic,openssl} "$to/usr/include/"
+    cp -d "$root/usr/lib/$triplet/"lib{ssl,crypto}.so* "$to/usr/lib/$triplet/"
+    cp "$root/usr/lib/$triplet/pkgconfig/"{libcurl,openssl,libssl,libcrypto}.pc "$to/usr/lib/$triplet/pkgconfig/"
+}
+
+# wheel_sysroot [MACHINE]: prints the folder with the libraries of the older release, made if it is missing. Its name has
+# the hash of what is in it.
 wheel_sysroot()
 {
-    local folder temp package triplet
-    folder=$cache_dir/sysroot-$wheel_release-$(uname -m)
+    local machine=${1:-$(uname -m)} folder temp package newer=
+    folder=$cache_dir/sysroot-$wheel_release-$machine-$(printf '%s\n' "${wheel_libraries[@]}" "$(declare -f newer_files)" | sha256sum | cut -c1-12)
     if [[ ! -d $folder ]]; then
         need_packages debian-archive-keyring
-        say "downloading the C library of $wheel_release"
-        triplet=$(gcc -print-multiarch)
+        [[ $machine == "$(uname -m)" ]] || newer=$(arm_sysroot)
+        say "downloading the C library of $wheel_release for $machine"
         mkdir -p "$cache_dir"
         temp=$(mktemp -d "$cache_dir/sysroot-new.XXXXXX")
-        wheel_download "$temp/apt"
+        wheel_download "$temp/apt" "$machine"
         mkdir "$temp/root"
         for package in "$temp"/apt/cache/archives/*.deb; do
             dpkg-deb -x "$package" "$temp/root"
         done
         relative_links "$temp/root"
-        cp -r "/usr/include/$triplet/curl" "/usr/include/$triplet/asm" "$temp/root/usr/include/$triplet/"
-        cp -r /usr/include/linux /usr/include/asm-generic "$temp/root/usr/include/"
-        cp "/usr/lib/$triplet/pkgconfig/libcurl.pc" "$temp/root/usr/lib/$triplet/pkgconfig/"
+        newer_files "$newer" "$machine-linux-gnu" "$temp/root"
         mv -T "$temp/root" "$folder" 2>/dev/null || true # another process was first
         rm -rf "$temp"
     fi
     printf '%s\n' "$folder"
 }
 
-# wheel_machine SYSROOT: a file for meson that compiles and links against it. gcc looks for libraries next to itself
-# first, whatever its sysroot: -B comes before that.
+# wheel_machine SYSROOT MACHINE: a file for meson that compiles and links against it. gcc looks for libraries next to itself
+# first, whatever its sysroot: -B comes before that. A cross compiler takes its own newer headers of the C library:
+# a call that the older library lacks fails to link.
 wheel_machine()
 {
-    local libraries
-    libraries=$1/usr/lib/$(gcc -print-multiarch)
+    local sysroot=$1 libraries=$1/usr/lib/$2-linux-gnu
+    printf "[constants]\nsysroot = '%s'\n" "$sysroot"
     printf '[built-in options]\n'
-    printf "%s = ['--sysroot=$1']\n" c_args cpp_args
-    printf "%s = ['--sysroot=$1', '-B$libraries', '-L$libraries']\n" c_link_args cpp_link_args
+    printf "%s = ['--sysroot=$sysroot']\n" c_args cpp_args
+    printf "%s = ['--sysroot=$sysroot', '-B$libraries', '-L$libraries']\n" c_link_args cpp_link_args
+}
+
+# configure_wheel FOLDER MACHINE OPTION...: for MACHINE, against the C library of wheel_release. GPUSERVE_WHEEL_LIBC=host: that of this
+# machine. It exports variables for pkg-config: call it in a subshell.
+configure_wheel()
+{
+    local folder=$1 machine=$2 sysroot files=()
+    shift 2
+    if [[ ${GPUSERVE_WHEEL_LIBC:-} != host ]]; then
+        sysroot=$(wheel_sysroot "$machine")
+        if [[ $machine == "$(uname -m)" ]]; then
+            files=(--native-file "$sysroot/machine.ini")
+            export PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$machine-linux-gnu/pkgconfig:$sysroot/usr/share/pkgconfig
+        else
+            files=(--cross-file "tools/cross/$machine.ini" --cross-file "$sysroot/machine.ini")
+        fi
+        [[ -f $sysroot/machine.ini ]] || wheel_machine "$sysroot" "$machine" >"$sysroot/machine.ini"
+        [[ ! -f $folder/build.ninja ]] || files=()
+    elif [[ $machine != "$(uname -m)" ]]; then
+        die "GPUSERVE_WHEEL_LIBC=host is for this machine only, not for $machine"
+    fi
+    configure "$folder" "${files[@]}" -Dbuildtype=release -Dtests=disabled -Donednn=disabled -Dlibdir=lib "$@"
 }
 
 # Configures and builds build-wheel against the C library of wheel_release.
 compile_wheel()
 {
-    local sysroot triplet file=()
-    if [[ ${GPUSERVE_WHEEL_LIBC:-} != host ]]; then
-        sysroot=$(wheel_sysroot)
-        triplet=$(gcc -print-multiarch)
-        export PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$triplet/pkgconfig:$sysroot/usr/share/pkgconfig
-        if [[ ! -f build-wheel/build.ninja ]]; then
-            wheel_machine "$sysroot" >"$sysroot/machine.ini"
-            file=(--native-file "$sysroot/machine.ini")
-        fi
-    fi
-    configure build-wheel "${file[@]}" -Dbuildtype=release -Dtests=disabled -Dcli=enabled -Dhttp=disabled -Donednn=disabled \
-        -Dstatic_library=false -Dlibdir=lib -Dgpu_targets=release "$@"
+    configure_wheel build-wheel "$(uname -m)" -Dcli=enabled -Dhttp=disabled -Dstatic_library=false -Dgpu_targets=release "$@"
     # Not the examples: one is in C++, and this machine's libstdc++.so needs its C library.
     compile build-wheel cli/gpuserve
     if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' build-wheel/build.ninja; then

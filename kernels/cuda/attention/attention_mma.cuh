@@ -33,8 +33,8 @@ namespace attention
 const int KEYS = GSV_ATTENTION_KEYS; /* per tile; larger tiles waste work on short texts */
 /* Minimum blocks per SM for __launch_bounds__; 0: chosen by ptxas. Without it ptxas spills
  * registers to fit more blocks, with heads of 128, where shared memory has no capacity for more,
- * and on sm_110. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1100
+ * and on sm_100, sm_103 and sm_110. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
 #define MIN_BLOCKS(head_size, warps) (8 / (warps))
 #else
 #define MIN_BLOCKS(head_size, warps) ((head_size) == 128 ? 8 / (warps) : 0)

@@ -36,8 +36,17 @@ struct scale {
     }
 };
 
+/* Minimum blocks per SM; 0: chosen by ptxas, which for the small shape spills registers to fit more
+ * blocks on sm_100, sm_103 and sm_110. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
+#define MIN_BLOCKS(Shape) (Shape::rows == gsv_mma_small::rows ? 2 : 0)
+#else
+#define MIN_BLOCKS(Shape) 0
+#endif
+
 template <class Shape, bool gelu>
-__global__ void __launch_bounds__(Shape::threads) gemm_s8(const operands of, const bool pairs)
+__global__ void __launch_bounds__(Shape::threads, MIN_BLOCKS(Shape))
+    gemm_s8(const operands of, const bool pairs)
 {
     GSV_SHARED(char, shared);
     const gsv_mma_operands tiles = { reinterpret_cast<const char *>(of.rows.values),
