@@ -25,14 +25,17 @@ static int open_temporary(struct cli_output *output, const char *path)
     int fd;
 
     output->temporary = cli_format("%.*s.%s.XXXXXX", folder, path, path + folder);
+    /* Before the file exists: a signal may come as soon as it does. mkstemp() writes the name
+     * there. */
+    cli_partial_file(output->temporary);
     fd = mkstemp(output->temporary);
     if (fd < 0) {
         cli_fail("%s: %s", path, strerror(errno));
+        cli_partial_file(NULL);
         free(output->temporary);
         output->temporary = NULL;
         return CLI_FAILED;
     }
-    cli_partial_file(output->temporary);
     mask = umask(0);
     umask(mask);
     if (fchmod(fd, 0666 & ~mask) == 0)
