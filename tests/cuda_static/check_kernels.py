@@ -27,7 +27,8 @@ once:
 In the machine code, which the cuobjdump of tests/requirements.txt shows, no kernel may touch local memory,
 and those that are launched to overlap the one ahead of them must wait for it and let the next one go, from
 sm_90 on and only there. --sizes-only leaves the instructions out, which takes a fraction of the time. --write
-writes the table anew. Exits 77, which means "not run", where there is no nvcc.
+writes budgets.txt anew with --targets release, whose columns it has, and loops.txt without --sizes-only; `shared` and
+`must` of a new kernel are then 0 and -, to be set by hand. Exits 77, which means "not run", where there is no nvcc.
 """
 import argparse
 import concurrent.futures
@@ -249,7 +250,8 @@ def main():
             except subprocess.CalledProcessError as error:
                 wrong.append(f"{source.name}: {error.stderr.strip()}")
     if options.write:
-        write_table(options.budgets, COLUMNS, budgets_for(found, budgets))
+        if set(occupancy.LIMITS) <= set(targets):  # else the columns of the other targets would be lost
+            write_table(options.budgets, COLUMNS, budgets_for(found, budgets))
         if not options.sizes_only:
             write_table(options.loops, LOOP_COLUMNS, loops_for(found_loops))
         budgets = read_budgets(options.budgets)

@@ -28,20 +28,20 @@ cuda_toolkit()
     die "the packages of tools/dev/cuda-requirements.txt hold no nvcc"
 }
 
-# Every target of a release: spills and local memory fail, and so does a kernel over its budget. Some
-# six minutes of one core, so no part of every run.
+# check_release_targets TOOLKIT [--write]: every target of a release: spills and local memory fail, and so does a
+# kernel over its budget, unless --write renews the budgets. Some six minutes of one core, so no part of every run.
 check_release_targets()
 {
     local venv
     venv=$(python_env tests tests/requirements.txt)
-    PATH=$venv/bin:$PATH CUDA_HOME=$1 python3 tests/cuda_static/check_kernels.py . --targets release --sizes-only
+    PATH=$venv/bin:$PATH CUDA_HOME=$1 python3 tests/cuda_static/check_kernels.py . --targets release --sizes-only "${@:2}"
 }
 
 cmd_cuda()
 {
     local toolkit
     if [[ ${1:-} == check ]]; then
-        check_release_targets "$(cuda_toolkit)"
+        check_release_targets "$(cuda_toolkit)" "${@:2}"
         return
     fi
     need_packages "${build_packages[@]}" "${python_packages[@]}"

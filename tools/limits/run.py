@@ -270,6 +270,8 @@ def main():
             print(f"{check.path}:{check.line}: {check.function}: {check.how}: {check.text}")
         print(f"{len(numbers)} checks")
         return 0
+    if not numbers and not arguments.again:
+        sys.exit(f"no check to switch off: {', '.join(arguments.only) or 'the tree'} has none of its own, or does not exist")
     arguments.lock = take_folder()    # held to the end
     tree, folder = WORK / "tree", WORK / "tree" / ("build-asan" if arguments.asan else "build")
     copy_tree(tree, checks)

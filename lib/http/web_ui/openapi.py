@@ -323,6 +323,8 @@ OF_LLAMA_TOO = ("/rerank", "/reranking", "/tokenize")
 
 def operation(method, path, dialect, summary, request, reply):
     """One row as an OpenAPI operation."""
+    if dialect not in ERRORS:
+        sys.exit(f'openapi.py: {method} {path}: ERRORS has no form of errors "{dialect}"')
     media, schema = (reply, {"type": "string"}) if isinstance(reply, str) else ("application/json", reply)
     responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
     if path in STREAMED:

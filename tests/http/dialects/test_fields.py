@@ -10,6 +10,8 @@ import re
 import sys
 import unittest
 
+# --write is given by hand, without the PYTHONPATH of ./dev test.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from serving import Served, main, model, use_clients
 
 use_clients()
