@@ -45,7 +45,7 @@ def environment(**changes):
     return kept
 
 
-def gpuserve(*arguments, stdin=b"", env=None, timeout=300):
+def gpuserve(*arguments, stdin=b"", env=None, timeout=1200 if INSTRUMENTED else 300):
     """Run the program; the result has returncode, out (text), err (text)."""
     if isinstance(stdin, str):
         stdin = stdin.encode()

@@ -109,6 +109,7 @@ class Embed(Case):
         for i, row in enumerate(rows):
             self.assertLess(difference(values[i * dim:(i + 1) * dim], row["embedding"]), 1e-5, row["text"])
 
+    @numbers
     def test_int8_is_near(self):
         rows = self.embed(MINILM, "--dtype", "int8")
         for row, want in reference(MINILM, "mean_l2").items():
