@@ -56,6 +56,8 @@ void *cli_alloc(size_t n, size_t size);
 /* Grows an array of *capacity elements to at least `needed`, by a factor of 1.5 or more. */
 void *cli_grow(void *array, size_t *capacity, size_t needed, size_t size);
 char *cli_copy(const char *text, size_t size);
+/* The next number of the splitmix64 generator; the first `state` is the seed. */
+uint64_t cli_random(uint64_t *state);
 char *cli_format(const char *format, ...) GPUSERVE_PRINTF(1, 2);
 
 /* ------------------------------------------------------------------------------------- signals */

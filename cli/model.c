@@ -34,14 +34,14 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
     return CLI_OK;
 }
 
-/* One a line; NULL: none. Kept until the process ends. */
+/* The items as lines; NULL: none. Allocated once, until the process ends. */
 static const char *join_lines(const struct cli_list *list)
 {
     static char *joined;
     static size_t n_joined;
 
-    for (size_t i = 0; i < list->n && n_joined < list->n; i++, n_joined++) {
-        char *longer = cli_format("%s%s\n", joined ? joined : "", list->items[i]);
+    for (; n_joined < list->n; n_joined++) {
+        char *longer = cli_format("%s%s\n", joined ? joined : "", list->items[n_joined]);
 
         free(joined);
         joined = longer;

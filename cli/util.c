@@ -77,6 +77,15 @@ char *cli_format(const char *format, ...)
     return text;
 }
 
+uint64_t cli_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
 /* ------------------------------------------------------------------------------------- signals */
 
 static const char *volatile partial_file;

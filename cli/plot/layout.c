@@ -178,23 +178,13 @@ static double distance(const float *a, const float *b, size_t dim)
     return sum;
 }
 
-/* splitmix64 as a number in [0, 1). */
-static double next_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
 /* k-means++: each next centroid is a vector, chosen by its squared distance to the nearest one
  * before. Returns the number of centroids: fewer if the vectors are equal. */
 static size_t start_centroids(const struct cli_map *map, float *centroids, size_t n_wanted,
                               uint64_t state)
 {
     double *nearest = cli_alloc(map->n, sizeof(*nearest));
-    size_t chosen = (size_t)(next_random(&state) * (double)map->n), n = 0;
+    size_t chosen = cli_random(&state) % map->n, n = 0;
 
     for (size_t i = 0; i < map->n; i++)
         nearest[i] = HUGE_VAL;
@@ -213,7 +203,7 @@ static size_t start_centroids(const struct cli_map *map, float *centroids, size_
         }
         if (n == n_wanted || total < 1e-9)
             break;
-        at = next_random(&state) * total;
+        at = (double)(cli_random(&state) >> 11) * 0x1p-53 * total;
         for (chosen = 0; chosen + 1 < map->n && at >= nearest[chosen]; chosen++)
             at -= nearest[chosen];
     }

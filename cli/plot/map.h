@@ -26,7 +26,7 @@ struct cli_map {
     size_t vectors_capacity;
     char **texts; /* [n] NUL-terminated beginnings of the texts */
     size_t texts_capacity;
-    /* Of cli_map_lay_out(). */
+    /* Set by cli_map_lay_out(). */
     double *x, *y;       /* [n] first and second principal component */
     double explained[2]; /* share of the variance that each has */
     uint32_t *cluster;   /* [n] */

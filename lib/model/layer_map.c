@@ -25,7 +25,7 @@ static gpuserve_status add_parts(const struct gsv_collector *c,
 {
     const gpuserve_status st = gsv_add_parts(c, GSV_ITEM_LINEAR, parts, cols, GPUSERVE_ACT_NONE);
 
-    return st == GPUSERVE_OK && c->spec->adapter_files ? gsv_adapter_files_add(c) : st;
+    return st == GPUSERVE_OK ? gsv_adapter_files_add(c) : st;
 }
 
 /* DeBERTa's query, key and value alternate by head in one tensor; only query and value have a
@@ -85,7 +85,7 @@ static gpuserve_status add_gated(const struct gsv_collector *c)
     if (st != GPUSERVE_OK)
         return st;
     if (!names->values_first)
-        return c->spec->adapter_files ? gsv_adapter_files_add(c) : GPUSERVE_OK;
+        return gsv_adapter_files_add(c);
     item = &c->spec->items[c->spec->n_items - 1];
     item->n_parts = 2;
     item->rows[0] = item->rows[1] = wide;
@@ -95,7 +95,7 @@ static gpuserve_status add_gated(const struct gsv_collector *c)
         item->bias[1] = gsv_tensor_rows(&item->bias[0], 0, wide);
         item->bias[0] = gsv_tensor_rows(&item->bias[0], wide, wide);
     }
-    return c->spec->adapter_files ? gsv_adapter_files_add(c) : GPUSERVE_OK;
+    return gsv_adapter_files_add(c);
 }
 
 /* Vectors of positions, projected like the keys (or queries) of this layer. */

@@ -145,7 +145,7 @@ struct renames {
     atomic_bool is_over;
 };
 
-/* Renames a folder to and fro, as any program of the machine may. */
+/* Renames a folder in a loop, as any program of the machine may. */
 static void *rename_on_and_on(void *argument)
 {
     struct renames *renames = argument;

@@ -153,7 +153,7 @@ Test(model_lora, wrong_adapters_are_refused)
     }
 }
 
-/* Of two adapters, one of which is wrong, nothing stays. */
+/* A valid and an invalid adapter: the load fails and frees both. */
 Test(model_lora, a_second_adapter_that_is_wrong)
 {
     struct gsv_adapter_dirs adapters = { .n = 0 };

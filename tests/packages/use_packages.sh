@@ -6,23 +6,8 @@ packages=$1
 here=$(cd "$(dirname "$0")" && pwd)
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 work=$(mktemp -d)
-passed=0
-failed=0
-
-# check WHAT COMMAND...
-check()
-{
-    local what=$1
-    shift
-    if "$@" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        printf 'ok      %s\n' "$what"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s\n' "$what"
-        tail -n 30 "$work/log"
-    fi
-}
+# shellcheck source=tests/packages/checks.sh
+. "$here/checks.sh"
 
 # says TEXT COMMAND...: the command fails, and its output has TEXT.
 says()

@@ -12,8 +12,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export HOME=$work/home
 mkdir "$HOME"
-passed=0
-failed=0
+# shellcheck source=tests/packages/checks.sh
+. "$here/checks.sh"
 machine=$GPUSERVE_CHECK_MACHINE
 compiler=gcc
 emulator=()
@@ -23,21 +23,6 @@ if [[ $machine != "$(uname -m)" ]]; then
     emulator=("qemu-$machine" -cpu max -L "$GPUSERVE_CHECK_SYSROOT")
     newer=("qemu-$machine" -cpu max -L "$GPUSERVE_CHECK_NEWER")
 fi
-
-# check WHAT COMMAND...
-check()
-{
-    local what=$1
-    shift
-    if "$@" >"$work/log" 2>&1; then
-        passed=$((passed + 1))
-        printf 'ok      %s\n' "$what"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s\n' "$what"
-        tail -n 30 "$work/log"
-    fi
-}
 
 # The only folder of the tarball, below one whose name has a space.
 mkdir "$work/a folder"

@@ -40,20 +40,10 @@ static const char *const words[] = {
 
 #define N_WORDS (sizeof(words) / sizeof(words[0]))
 
-/* splitmix64 generator */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 /* Never 0: the logarithm is finite. */
 double cli_bench_uniform(uint64_t *state)
 {
-    return (double)((next_random(state) >> 11) + 1) * 0x1p-53;
+    return (double)((cli_random(state) >> 11) + 1) * 0x1p-53;
 }
 
 size_t cli_bench_length(uint64_t *random, size_t max_length)
@@ -116,7 +106,7 @@ int cli_bench_add_made(struct bench_texts *texts, gpuserve_model *model, size_t 
         if (n_tokens - n < n_words)
             n_words = n_tokens - n;
         for (size_t k = n_words; k && size + LONGEST_WORD < capacity; k--) {
-            const char *word = words[next_random(random) % N_WORDS];
+            const char *word = words[cli_random(random) % N_WORDS];
 
             if (size)
                 text[size++] = ' ';

@@ -479,8 +479,9 @@ gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir 
     memset(config, 0, sizeof(*config));
     if (st == GPUSERVE_E_NOT_FOUND)
         return gsv_hint(error, st, GSV_MODEL_DIRECTORY_HINT);
-    if (st == GPUSERVE_OK)
-        st = gsv_lora_class(&config->adapter_class, dir, error);
+    if (st != GPUSERVE_OK)
+        return st;
+    st = gsv_lora_class(&config->adapter_class, dir, error);
     if (st == GPUSERVE_OK)
         st = gsv_config_parse(config, json, error);
     gsv_json_free(&json);

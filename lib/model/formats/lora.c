@@ -173,6 +173,8 @@ static gpuserve_status add_factor(struct merged *m, const struct gsv_tensor *ten
     if (m->base.rank != 2 || rank == 0 || rank > MAX_RANK || (m->rank > 0 && m->rank != rank) ||
         other != m->base.shape[is_left ? 0 : 1] || *has)
         return fail_shape(tensor, &m->base, error);
+    if (tensor->is_strided)
+        return gsv_tensor_check_order(tensor, error);
     *has = true;
     m->factor = tensor->name;
     m->rank = (size_t)rank;
@@ -458,16 +460,13 @@ void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_fac
 
     *facts = (struct gsv_lora_facts){ 0 };
     for (size_t i = 0; i < lora->n; i++) {
+        const struct merged *m = &lora->merged[i];
         uint32_t bits;
 
-        memcpy(&bits, &lora->merged[i].scale, sizeof(bits));
+        memcpy(&bits, &m->scale, sizeof(bits));
         facts->scales = facts->scales * 31 + bits;
-        facts->n_merged += lora->merged[i].rank > 0;
-        if (lora->merged[i].rank > 0)
-            facts->bytes += lora->merged[i].rank * sizeof(float) *
-                            (lora->merged[i].base.shape[0] + lora->merged[i].base.shape[1]);
-        facts->n_replaced += lora->merged[i].rank == 0;
-        if ((int32_t)lora->merged[i].rank > facts->rank)
-            facts->rank = (int32_t)lora->merged[i].rank;
+        facts->n_whole += m->rank == 0;
+        if (m->rank > 0)
+            facts->bytes += m->rank * sizeof(float) * (m->base.shape[0] + m->base.shape[1]);
     }
 }

@@ -62,10 +62,9 @@ bool gsv_lora_factors(const struct gsv_weight_file *file, const struct gsv_tenso
 
 /* Facts of a file that gsv_lora_open() has opened. */
 struct gsv_lora_facts {
-    size_t n_merged, n_replaced; /* tensors */
-    int32_t rank;                /* the largest */
-    uint64_t scales;             /* changes with any scale */
-    uint64_t bytes;              /* of the factors in memory */
+    size_t n_whole;  /* tensors that the adapter has whole */
+    uint64_t scales; /* changes with any scale */
+    uint64_t bytes;  /* of the factors in memory */
 };
 void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_facts *facts);
 

@@ -137,11 +137,11 @@ static gpuserve_status open_one(struct gsv_spec *spec, const struct gsv_dir *dir
         return st;
     spec->adapter_files->n++;
     gsv_lora_read_facts(*file, &facts);
-    if (facts.n_replaced == 0)
+    if (facts.n_whole == 0)
         return GPUSERVE_OK;
     st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                   "%s: the adapter has %zu whole tensors, such as a classifier or biases",
-                  gsv_dir_path(dir), facts.n_replaced);
+                  gsv_dir_path(dir), facts.n_whole);
     return gsv_hint(error, st, "load the adapter's directory as a model of its own");
 }
 
@@ -281,7 +281,7 @@ gpuserve_status gsv_adapter_files_add(const struct gsv_collector *c)
     const struct gsv_adapter_files *files = c->spec->adapter_files;
     gpuserve_status st = GPUSERVE_OK;
 
-    for (size_t i = 0; i < files->n && st == GPUSERVE_OK; i++)
+    for (size_t i = 0; files && i < files->n && st == GPUSERVE_OK; i++)
         st = add_items(c, &of, files->adapters[i]);
     return st;
 }

@@ -48,8 +48,8 @@ gpuserve_status gsv_adapter_files_open(struct gsv_spec *spec, const struct gsv_a
 void gsv_adapter_files_close(struct gsv_spec *spec);
 /* Check that the layers are of a kind that adapters by request are implemented for. */
 gpuserve_status gsv_adapter_files_check(const struct gsv_spec *spec, gpuserve_error *error);
-/* Add A and B of each adapter for the item that was added last. An adapter that does not target it
- * gets factors of zeros. */
+/* Add A and B of each adapter, if there are any, for the item that was added last. An adapter that
+ * does not target it gets factors of zeros. */
 gpuserve_status gsv_adapter_files_add(const struct gsv_collector *c);
 /* The same for the word table, if an adapter targets it. */
 gpuserve_status gsv_adapter_files_add_words(const struct gsv_collector *c);

@@ -146,7 +146,7 @@ static void skip(struct cursor *cursor, bool (*is_one)(uint32_t c))
     }
 }
 
-/* What blanks hold other than spaces. */
+/* Line breaks in a run of white space. */
 struct blanks {
     bool has_line_end, has_paragraph_end;
 };

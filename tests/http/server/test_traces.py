@@ -341,7 +341,7 @@ class Traces(Exported):
             self.assertEqual({pool.submit(server.get, "/info").result().status for _ in range(n)}, {200})
 
     def test_a_collector_that_is_absent(self):
-        with socket.socket() as held:  # a port where nobody listens
+        with socket.socket() as held:  # a port without a listener
             held.bind(("127.0.0.1", 0))
             server = self.start(url="http://127.0.0.1:%d" % held.getsockname()[1], OTEL_BSP_MAX_QUEUE_SIZE="10")
             self.answered(server, 300)

@@ -104,7 +104,8 @@ static struct gsv_traces *start(struct gpuserve_http *server)
     struct gsv_traces *traces = NULL;
 
     memset(server, 0, sizeof(*server));
-    server->options.otlp_traces_endpoint = "http://127.0.0.1:1/v1/traces"; /* nobody listens */
+    server->options.otlp_traces_endpoint =
+        "http://127.0.0.1:1/v1/traces"; /* a port without a listener */
     server->options.traces_delay_ms = 3600000;
     server->options.traces_queue = 4;
     cr_assert_eq(gsv_traces_start(&traces, server, NULL), GPUSERVE_OK);
@@ -139,7 +140,7 @@ Test(traces, a_full_queue_drops)
     for (int i = 0; i < 7; i++)
         gsv_traces_add(traces, record(traces, 1));
     cr_expect_eq(traces->n_dropped, 3);
-    gsv_traces_flush(traces, 1000); /* all the rest, as nobody takes them */
+    gsv_traces_flush(traces, 1000); /* the remaining records: no collector takes them */
     cr_expect_eq(traces->n_dropped, 7);
     cr_expect_eq(traces->n_queued, 0);
     cr_expect_eq(traces->n_bytes, 0);

@@ -1,0 +1,19 @@
+#!/bin/bash
+# checks.sh: counted checks for the scripts of this folder, which source it. They set $work, a folder.
+passed=0
+failed=0
+
+# check WHAT COMMAND...
+check()
+{
+    local what=$1
+    shift
+    if "$@" >"$work/log" 2>&1; then
+        passed=$((passed + 1))
+        printf 'ok      %s\n' "$what"
+    else
+        failed=$((failed + 1))
+        printf 'FAILED  %s\n' "$what"
+        tail -n 30 "$work/log"
+    fi
+}
