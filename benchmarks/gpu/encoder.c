@@ -1,12 +1,13 @@
 /*
  * encoder.c - times the CUDA backend through its table of operations.
  *
- *     encoder PLUGIN SECONDS [minilm|base|large|small|square|checks|small-checks]
+ *     encoder PLUGIN SECONDS [minilm|base|large|small|latency|square|checks|small-checks]
  *
  * Measures single operations, whole encoders and the latency of one short text, at the shapes of
  * real models with random weights. An operation is put into a recorded batch `repeats` times; its
  * time is the difference to the empty batch, so launches and copies cancel out. Each figure is the
  * median of at least 20 batches. `small` reduces all sizes so that the emulator takes seconds;
+ * `latency` times one text of 32 and 128 tokens alone;
  * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c; the name of a shape
  * measures it alone. Each measurement is a JSON line; other lines are the plugin's log, which tells
  * the choices among kernels.
@@ -200,6 +201,17 @@ static void measure(struct bench *b, const struct shape *shape, uint32_t dtype, 
     close_bench(b);
 }
 
+/* One short text. */
+static void measure_latency(struct bench *b, const struct shape *shape)
+{
+    open_bench(b, shape, GPUSERVE_DTYPE_FLOAT16, 128);
+    for (int32_t length = 32; length <= 128; length *= 4) {
+        time_encoder(b, 1, length);
+        time_operations(b, 1, length);
+    }
+    close_bench(b);
+}
+
 static void measure_square(struct bench *b, uint32_t dtype)
 {
     open_bench(b, &square_shape, dtype, 4096);
@@ -226,15 +238,17 @@ int main(int argc, char **argv)
     const char *sizes = argc > 3 ? argv[3] : "";
 
     if (argc < 2) {
-        fprintf(
-            stderr,
-            "usage: encoder PLUGIN SECONDS [minilm|base|large|small|square|checks|small-checks]\n");
+        fprintf(stderr, "usage: encoder PLUGIN SECONDS "
+                        "[minilm|base|large|small|latency|square|checks|small-checks]\n");
         return 2;
     }
     load_plugin(&bench, argv[1]);
     if (strcmp(sizes, "square") == 0) {
         measure_square(&bench, GPUSERVE_DTYPE_FLOAT16);
         measure_square(&bench, GPUSERVE_DTYPE_FLOAT32);
+    } else if (strcmp(sizes, "latency") == 0) {
+        for (size_t i = 0; i < N_SHAPES; i++)
+            measure_latency(&bench, &shapes[i]);
     } else if (strcmp(sizes, "checks") == 0) {
         ok = run_checks(&bench, &shapes[0], GPUSERVE_DTYPE_FLOAT16, 16384);
         ok = run_checks(&bench, &shapes[1], GPUSERVE_DTYPE_FLOAT16, 16384) && ok;

@@ -187,5 +187,6 @@ gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,
     gemm.weight_ld = linear->k;
     gemm.out_ld = op->out_ld;
     gemm.activation = op->activation;
+    gemm.fixed_order = stream->deterministic;
     return gsv_cuda_note(stream, multiply(stream, op, &gemm), "the launch of linear");
 }

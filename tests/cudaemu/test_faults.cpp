@@ -377,6 +377,57 @@ OUT_OF_BOUNDS(shared_memory_past_its_end)
     expect_fault(cudaErrorIllegalAddress, { "kernel write_shared_at", "0 bytes past the 100" });
 }
 
+enum class cluster_fault { none, no_arrival, two_arrivals, ends_early };
+
+/* Each block adds what all blocks of its cluster have written. */
+__global__ void cluster_sum(float *out, cluster_fault fault)
+{
+    GSV_SHARED(float4, own);
+    float sum = 0.f;
+
+    gsv_grid_wait();
+    own[threadIdx.x] = make_float4(1.f + static_cast<float>(blockIdx.z), 0.f, 0.f, 0.f);
+    if (fault != cluster_fault::no_arrival)
+        gsv_cluster_arrive();
+    if (fault == cluster_fault::two_arrivals)
+        gsv_cluster_arrive();
+    gsv_cluster_wait();
+    if (fault == cluster_fault::ends_early && blockIdx.z == 1)
+        return;
+    for (int i = 0; i < static_cast<int>(gridDim.z); i++)
+        sum += gsv_cluster_load(own + threadIdx.x, i).x;
+    gsv_cluster_arrive();
+    out[(blockIdx.x * gridDim.z + blockIdx.z) * blockDim.x + threadIdx.x] = sum;
+    gsv_cluster_wait();
+}
+
+Test(cudaemu_faults, clusters)
+{
+    const dim3 grid(3, 1, 4);
+    device_memory<float> out(3 * 4 * 32);
+    const auto run = [&](cluster_fault fault) {
+        return GSV_LAUNCH_CLUSTER(cluster_sum, grid, 32, 32 * sizeof(float4), nullptr, out, fault);
+    };
+
+    run(cluster_fault::none);
+    expect_no_fault();
+    for (int i = 0; i < 3 * 4 * 32; i++)
+        cr_expect_eq(out[i], 10.f);
+    run(cluster_fault::no_arrival);
+    expect_fault(cudaErrorLaunchFailure, { "cluster_sum", "a wait without an arrival" });
+    run(cluster_fault::two_arrivals);
+    expect_fault(cudaErrorLaunchFailure, { "cluster_sum", "a second arrival" });
+    run(cluster_fault::ends_early);
+    expect_fault(cudaErrorLaunchFailure, { "cluster_sum", "has ended" });
+    GSV_LAUNCH_OVERLAP(cluster_sum, grid, 32, 32 * sizeof(float4), nullptr, out,
+                       cluster_fault::none);
+    expect_fault(cudaErrorLaunchFailure, { "the launch has no cluster" });
+    cr_expect_eq(GSV_LAUNCH_CLUSTER(cluster_sum, dim3(1, 1, 9), 32, 32 * sizeof(float4), nullptr,
+                                    out, cluster_fault::none),
+                 cudaErrorInvalidConfiguration);
+    gsv_emu_reset();
+}
+
 Test(cudaemu_faults, blocks_that_wait_for_each_other)
 {
     device_memory<unsigned> counter(1);

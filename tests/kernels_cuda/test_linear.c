@@ -48,6 +48,10 @@ static const struct linear_case cases[] = {
     /* n in eights, for gemm_wgmma: its three tiles, k past its stages and not in whole tiles. */
     { .rows = 70, .n = 40, .k = 600, .bias = true, .residual = true, .in_place = true },
     { .tile = 64, .rows = 9, .n = 72, .k = 520, .activation = GPUSERVE_ACT_GELU, .gap = 8 },
+    /* k split in 8, 4 and 2 parts over a cluster, with a partial last tile. */
+    { .rows = 20, .n = 24, .k = 1608, .bias = true, .residual = true, .in_place = true },
+    { .rows = 70, .n = 72, .k = 1048, .bias = true, .activation = GPUSERVE_ACT_GELU, .gap = 8 },
+    { .rows = 100, .n = 136, .k = 1024, .residual = true },
     { .tile = 128,
       .rows = 140,
       .n = 152,
@@ -317,28 +321,39 @@ Test(kernels_cuda_linear, head_in_float32)
     }
 }
 
-/* A row's bits are the same alone and inside a batch, for any tile size. */
+/* The first rows of a product have the bits of a product of fewer rows. */
+static void compare_counts(struct linear_case c, const int32_t *counts, size_t n, uint32_t dtype)
+{
+    struct problem p = make_problem(&c, dtype, 61);
+    struct buffer all = run_cuda(&c, &p, dtype, dtype, GPUSERVE_STREAM_DETERMINISTIC);
+
+    for (size_t i = 0; i < n; i++) {
+        struct buffer some;
+
+        c.rows = counts[i];
+        some = run_cuda(&c, &p, dtype, dtype, GPUSERVE_STREAM_DETERMINISTIC);
+        cr_expect_eq(memcmp(some.host, all.host, (size_t)(c.rows * c.n) * sizeof(float)), 0,
+                     "dtype %u, k %d, %d rows", dtype, c.k, c.rows);
+        free_buffer(&some);
+    }
+    free_buffer(&all);
+    free_problem(&p);
+}
+
+/* A row's bits are the same alone and inside a batch, for any tile size, and where fewer rows would
+ * have more parts of k. */
 static void compare_batches(void)
 {
+    static const struct linear_case long_rows = { .rows = 100, .n = 136, .k = 1024, .bias = true };
+    const int32_t few[] = { 1, 65 };
+
     for (size_t f = 0; f < N_FORMATS && !(FOR_RACES && f > 1); f++) {
-        struct linear_case c = sized((struct linear_case){
+        const struct linear_case c = sized((struct linear_case){
             .tile = 128, .rows = 20, .n = 8, .k = 40, .activation = GPUSERVE_ACT_GELU });
         const int32_t counts[] = { 1, 16, 17, tiled_side(64) + 8 };
-        const uint32_t dtype = formats[f].dtype;
-        struct problem p = make_problem(&c, dtype, 61);
-        struct buffer all = run_cuda(&c, &p, dtype, dtype, GPUSERVE_STREAM_DETERMINISTIC);
 
-        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-            struct buffer some;
-
-            c.rows = counts[i];
-            some = run_cuda(&c, &p, dtype, dtype, GPUSERVE_STREAM_DETERMINISTIC);
-            cr_expect_eq(memcmp(some.host, all.host, (size_t)(c.rows * c.n) * sizeof(float)), 0,
-                         "%s, %d rows", formats[f].name, c.rows);
-            free_buffer(&some);
-        }
-        free_buffer(&all);
-        free_problem(&p);
+        compare_counts(c, counts, sizeof(counts) / sizeof(counts[0]), formats[f].dtype);
+        compare_counts(long_rows, few, 2, formats[f].dtype);
     }
 }
 

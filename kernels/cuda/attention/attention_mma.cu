@@ -17,8 +17,6 @@ __global__ void __launch_bounds__(warps *GSV_WARP, MIN_BLOCKS(head_size, warps))
 {
     GSV_SHARED(T, shared);
 
-    gsv_grid_wait();
-    gsv_grid_launch_next();
     attention::run_block<T, head_size, warps>(
         args, shared, [&](const struct gsv_attention_tile &tile, T *out, size_t out_stride) {
             attention::attend<false, T, head_size, warps>(args, tile, shared, out, out_stride);

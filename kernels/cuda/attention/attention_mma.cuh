@@ -497,7 +497,8 @@ __device__ __forceinline__ void attend(const struct attention_args &args,
     store_rows<T, head_size, threads>(out, out_stride, keys, tile.n_rows);
 }
 
-/* Work of one block. run(tile, out, out_stride) computes the rows of a work item that has keys. */
+/* Work of one block. run(tile, out, out_stride) computes the rows of a work item that has keys. The
+ * work list is read before the wait: it is complete before the first kernel of a batch starts. */
 template <typename T, int head_size, int warps, typename Run>
 __device__ __forceinline__ void run_block(const struct attention_args &args, T *shared,
                                           const Run &run)
@@ -507,6 +508,8 @@ __device__ __forceinline__ void run_block(const struct attention_args &args, T *
     T *const out =
         static_cast<T *>(args.out) + tile.first_row * out_stride + blockIdx.y * head_size;
 
+    gsv_grid_wait();
+    gsv_grid_launch_next();
     if (tile.n_keys == 0)
         store_rows<T, head_size, warps * GSV_WARP>(out, out_stride, NULL, tile.n_rows);
     else

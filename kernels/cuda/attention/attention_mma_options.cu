@@ -25,8 +25,6 @@ __global__ void __launch_bounds__(warps *GSV_WARP, 8 / warps)
 {
     GSV_SHARED(T, shared);
 
-    gsv_grid_wait();
-    gsv_grid_launch_next();
     run_block<T, head_size, warps>(
         args, shared, [&](const struct gsv_attention_tile &tile, T *out, size_t out_stride) {
             attend<true, T, head_size, warps>(args, tile, shared, out, out_stride);
@@ -142,8 +140,6 @@ __global__ void __launch_bounds__(warps *GSV_WARP, 8 / warps)
 {
     GSV_SHARED(T, shared);
 
-    gsv_grid_wait();
-    gsv_grid_launch_next();
     run_block<T, WIDE, warps>(
         args, shared, [&](const struct gsv_attention_tile &tile, T *out, size_t out_stride) {
             attend_wide<T, warps>(args, tile, shared, out, out_stride);

@@ -11,16 +11,18 @@
  *                  over the tiles (persistent).
  *        64 x  64  one group and one tile a block: few rows, where large tiles would not fill the
  *        64 x  32  device
+ *        64 x  64, k split in 2, 4 or 8 parts: each block of a cluster multiplies one part, then
+ *                  adds the parts of some columns, in the order of k. It reads them from the shared
+ *                  memory of the other blocks.
  *
- *   The order of accumulation over k is the same for every tile, so the bits of an element do not
- *   depend on the number of rows.
+ *   Without a split the order of accumulation over k is the same for every tile, so the bits of an
+ *   element do not depend on the number of rows. `fixed_order` asks for that.
  *
  *   Needs:  capability 9.0; rows of all matrices aligned to 16 bytes, n a multiple of 8; any m.
  *   Oracle: kernels/ref/linear.c.
  */
+#include "kernels/cuda/ops/gemm_wgmma.cuh"
 #include "kernels/cuda/ops/math.cuh"
-#include "kernels/cuda/ops/ptx_hopper.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
@@ -31,170 +33,16 @@
 namespace
 {
 
-const int K_TILE = 64;          /* elements of k in a stage */
-const int K_BYTES = 128;        /* the same in bytes: a row of the 128-byte swizzle */
-const int GROUP = 128;          /* threads of a warp group */
-const int GROUP_WARPS = 4;      /* each has 16 rows of the group's 64 */
-const int SWIZZLE_BYTES = 1024; /* alignment of a tile */
-
-/* `n_strips`: 64-row strips of a tile, all of one group. */
-template <int n_groups, int n_strips, int n_columns, int n_stages> struct wgmma_shape {
-    static constexpr int groups = n_groups;
-    static constexpr int strips = n_strips;
-    static constexpr int rows = 64 * n_strips;
-    static constexpr int columns = n_columns;
-    static constexpr int stages = n_stages;
-    static constexpr bool persistent = n_groups > 1;
-    /* setmaxnreg moves registers between warp groups, so the copying warp is one of a group. */
-    static constexpr int threads = n_groups * GROUP + (persistent ? GROUP : GSV_WARP);
-    static constexpr int blocks = persistent ? 1 : 2; /* on a processor */
-    static constexpr int in_bytes = rows * K_BYTES;
-    static constexpr int stage_bytes = (rows + columns) * K_BYTES;
-    static constexpr int row_bytes = columns * 2 + 16; /* odd multiple of 16: no bank conflicts */
-    static constexpr int warp_bytes = 16 * row_bytes;  /* of finished rows */
-    static constexpr int n_barriers = 2 * stages + (persistent ? groups : 0);
-    static constexpr int shared_bytes =
-        SWIZZLE_BYTES + stages * stage_bytes + groups * GROUP_WARPS * warp_bytes + n_barriers * 8;
-};
+using namespace wgmma;
 
 typedef wgmma_shape<2, 2, 128, 4> large;
 typedef wgmma_shape<1, 1, 64, 6> medium;
 typedef wgmma_shape<1, 1, 32, 8> narrow;
+template <int splits> using split = wgmma_shape<1, 1, 64, 5, splits>;
 
-struct tile_list {
-    int across;  /* tiles side by side */
-    int n_tiles; /* of a persistent grid; else 1 */
-    int k_tiles;
-};
-
-/* Shared memory of a block. */
-template <class Shape> struct ring {
-    char *tiles;     /* stages: rows of `in`, then rows of the weights */
-    char *finished;  /* warp_bytes for each warp */
-    uint64_t *full;  /* of each stage: its bytes have come */
-    uint64_t *empty; /* of each stage: the warps of a group have multiplied it */
-    uint64_t *turn;  /* of each group: it may multiply */
-
-    __device__ __forceinline__ explicit ring(char *memory)
-    {
-        tiles = memory + (-gsv_shared_address(memory) & (SWIZZLE_BYTES - 1));
-        finished = tiles + Shape::stages * Shape::stage_bytes;
-        full = reinterpret_cast<uint64_t *>(finished +
-                                            Shape::groups * GROUP_WARPS * Shape::warp_bytes);
-        empty = full + Shape::stages;
-        turn = empty + Shape::stages;
-    }
-
-    __device__ __forceinline__ void init() const
-    {
-        for (int i = 0; i < Shape::stages; i++) {
-            gsv_barrier_init(full + i, 1);
-            gsv_barrier_init(empty + i, GROUP_WARPS);
-        }
-        for (int i = 0; i < (Shape::persistent ? Shape::groups : 0); i++)
-            gsv_barrier_init(turn + i, GROUP_WARPS);
-        gsv_barrier_publish();
-    }
-};
-
-/* A position in the ring; `phase`: parity of the phase that is waited for. */
-template <class Shape> struct ring_position {
-    int stage;
-    int phase;
-
-    __device__ __forceinline__ void advance()
-    {
-        if (++stage < Shape::stages)
-            return;
-        stage = 0;
-        phase ^= 1;
-    }
-
-    __device__ __forceinline__ int before() const
-    {
-        return (stage == 0 ? Shape::stages : stage) - 1;
-    }
-};
-
-template <class Shape> __device__ __forceinline__ int first_row(int tile, int across)
-{
-    return (Shape::persistent ? tile / across : static_cast<int>(blockIdx.y)) * Shape::rows;
-}
-
-template <class Shape> __device__ __forceinline__ int first_column(int tile, int across)
-{
-    return (Shape::persistent ? tile % across : static_cast<int>(blockIdx.x)) * Shape::columns;
-}
-
-/* One thread: copies the stages of all tiles of this block. The weights are constant, so the
- * copies of the first stages begin before the kernel ahead has written `in`. */
-template <class Shape>
-__device__ __forceinline__ void copy_tiles(const ring<Shape> &to, const CUtensorMap *in,
-                                           const CUtensorMap *weight, const tile_list &list)
-{
-    const int ahead = min(list.k_tiles, Shape::stages);
-    ring_position<Shape> at = { ahead % Shape::stages, ahead == Shape::stages ? 0 : 1 };
-    int tile = Shape::persistent ? static_cast<int>(blockIdx.x) : 0;
-    int t = ahead;
-
-    for (int i = 0; i < ahead; i++) {
-        gsv_barrier_expect(to.full + i, Shape::stage_bytes);
-        gsv_tma_load(to.tiles + i * Shape::stage_bytes + Shape::in_bytes, weight, i * K_TILE,
-                     first_column<Shape>(tile, list.across), to.full + i);
-    }
-    gsv_grid_wait();
-    gsv_grid_launch_next();
-    for (int i = 0; i < ahead; i++)
-        gsv_tma_load(to.tiles + i * Shape::stage_bytes, in, i * K_TILE,
-                     first_row<Shape>(tile, list.across), to.full + i);
-    for (; tile < list.n_tiles; tile += static_cast<int>(gridDim.x)) {
-        const int row = first_row<Shape>(tile, list.across);
-        const int column = first_column<Shape>(tile, list.across);
-
-        for (; t < list.k_tiles; t++) {
-            char *const stage = to.tiles + at.stage * Shape::stage_bytes;
-
-            gsv_barrier_wait(to.empty + at.stage, at.phase);
-            gsv_barrier_expect(to.full + at.stage, Shape::stage_bytes);
-            gsv_tma_load(stage, in, t * K_TILE, row, to.full + at.stage);
-            gsv_tma_load(stage + Shape::in_bytes, weight, t * K_TILE, column, to.full + at.stage);
-            at.advance();
-        }
-        t = 0;
-    }
-}
-
-/* Sums of a group's tile. */
-template <class Shape> struct group_sums {
-    float at[Shape::strips][Shape::columns / 2];
-};
-
-/* A group: multiplies the stages of one tile, the first at `at`. */
-template <typename T, class Shape>
-__device__ __forceinline__ void multiply_tile(group_sums<Shape> &sums, const ring<Shape> &from,
-                                              ring_position<Shape> at, int k_tiles, bool signals)
-{
-    const uint64_t in = gsv_wgmma_operand(from.tiles);
-    const uint64_t weight = gsv_wgmma_operand(from.tiles + Shape::in_bytes);
-
-    for (int t = 0; t < k_tiles; t++) {
-        const int stage = at.stage * (Shape::stage_bytes / 16);
-
-        gsv_barrier_wait(from.full + at.stage, at.phase);
-        gsv_wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < K_BYTES / 16; k += 2)
-#pragma unroll
-            for (int i = 0; i < Shape::strips; i++)
-                gsv_wgmma(sums.at[i], in + stage + i * (64 * K_BYTES / 16) + k, weight + stage + k,
-                          t > 0 || k > 0, T());
-        gsv_wgmma_commit();
-        gsv_wgmma_wait<1>(); /* the stage before is multiplied */
-        if (signals && t > 0)
-            gsv_barrier_arrive(from.empty + at.before());
-        at.advance();
-    }
-}
+const int MAX_SPLITS = 8;         /* blocks of a cluster */
+const int MIN_K_TILES = 3;        /* of a part */
+const int MIN_SPLIT_K_TILES = 16; /* with fewer a split does not pay for the sum over the parts */
 
 /* Copies 16 rows between device and shared memory, 16 bytes a thread; rows and columns outside of
  * the matrix are left out. */
@@ -202,15 +50,15 @@ template <class Shape, typename T, class Move>
 __device__ __forceinline__ void move_rows(const struct gsv_gemm &gemm, char *strip, T *matrix,
                                           int row, int column, const Move &move)
 {
-    constexpr int chunks = Shape::columns / 8; /* of a row */
+    constexpr int chunks = Shape::own_columns / 8; /* of a row */
     const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
 
 #pragma unroll
-    for (int i = 0; i < 16 * chunks / GSV_WARP; i++) {
+    for (int i = 0; i < (16 * chunks + GSV_WARP - 1) / GSV_WARP; i++) {
         const int r = (i * GSV_WARP + lane) / chunks;
         const int c = (i * GSV_WARP + lane) % chunks;
 
-        if (row + r < gemm.m && column + c * 8 < gemm.n)
+        if (r < 16 && row + r < gemm.m && column + c * 8 < gemm.n)
             move(strip + r * Shape::row_bytes + c * 16,
                  matrix + static_cast<size_t>(row + r) * gemm.out_ld + column + c * 8);
     }
@@ -234,7 +82,7 @@ struct put {
 /* A warp: finishes its 16 rows of a strip and stores them. Each step is a loop of its own without
  * branches, so that its elements interleave. */
 template <typename T, class Shape, bool gelu>
-__device__ __forceinline__ void store_strip(float (&d)[Shape::columns / 2],
+__device__ __forceinline__ void store_strip(float (&d)[Shape::own_columns / 2],
                                             const struct gsv_gemm &gemm, char *strip, int row,
                                             int column)
 {
@@ -243,12 +91,14 @@ __device__ __forceinline__ void store_strip(float (&d)[Shape::columns / 2],
     const int own_column = column + lane % 4 * 2;
 
     if (gemm.residual) {
-        move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column, fetch());
+        if (Shape::persistent) /* else the rows have been fetched */
+            move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column,
+                             fetch());
         __syncwarp();
     }
     if (gemm.bias) {
 #pragma unroll
-        for (int j = 0; j < Shape::columns / 8; j++) {
+        for (int j = 0; j < Shape::own_columns / 8; j++) {
             const float2 bias =
                 own_column + j * 8 < gemm.n
                     ? *reinterpret_cast<const float2 *>(gemm.bias + own_column + j * 8)
@@ -260,14 +110,14 @@ __device__ __forceinline__ void store_strip(float (&d)[Shape::columns / 2],
             d[j * 4 + 3] += bias.y;
         }
     }
-    if (gelu) {
+    if (gelu && gemm.activation == GPUSERVE_ACT_GELU) {
 #pragma unroll
-        for (int j = 0; j < Shape::columns / 2; j++)
+        for (int j = 0; j < Shape::own_columns / 2; j++)
             d[j] = gsv_gelu_of<T>(d[j]);
     }
     if (gemm.residual) {
 #pragma unroll
-        for (int j = 0; j < Shape::columns / 4; j++) {
+        for (int j = 0; j < Shape::own_columns / 4; j++) {
             const gsv_pair<T> more = *reinterpret_cast<const gsv_pair<T> *>(
                 own + j % 2 * 8 * Shape::row_bytes + j / 2 * 16);
 
@@ -276,12 +126,80 @@ __device__ __forceinline__ void store_strip(float (&d)[Shape::columns / 2],
         }
     }
 #pragma unroll
-    for (int j = 0; j < Shape::columns / 4; j++)
+    for (int j = 0; j < Shape::own_columns / 4; j++)
         *reinterpret_cast<gsv_pair<T> *>(own + j % 2 * 8 * Shape::row_bytes + j / 2 * 16) =
             gsv_make_pair(d[j * 2], d[j * 2 + 1], T());
     __syncwarp();
     move_rows<Shape>(gemm, strip, static_cast<T *>(gemm.out), row, column, put());
     __syncwarp(); /* the next strip overwrites the rows */
+}
+
+/* A group: adds the parts of k of this block's columns, in the order of k. */
+template <class Shape>
+__device__ __forceinline__ void add_parts(float (&d)[Shape::own_columns / 2],
+                                          const group_sums<Shape> &sums, const ring<Shape> &to)
+{
+    constexpr int quads = Shape::own_columns / 8;
+    float4 *const part = to.part + threadIdx.x;
+
+#pragma unroll
+    for (int j = 0; j < Shape::columns / 8; j++)
+        part[j * GROUP] = make_float4(sums.at[0][j * 4], sums.at[0][j * 4 + 1],
+                                      sums.at[0][j * 4 + 2], sums.at[0][j * 4 + 3]);
+    gsv_cluster_arrive();
+    gsv_cluster_wait();
+#pragma unroll
+    for (int j = 0; j < quads; j++) {
+        const float4 *const from = part + (static_cast<int>(blockIdx.z) * quads + j) * GROUP;
+        float4 x[Shape::splits];
+
+#pragma unroll
+        for (int s = 0; s < Shape::splits; s++)
+            x[s] = gsv_cluster_load(from, s);
+#pragma unroll
+        for (int s = 1; s < Shape::splits; s++) {
+            x[0].x += x[s].x;
+            x[0].y += x[s].y;
+            x[0].z += x[s].z;
+            x[0].w += x[s].w;
+        }
+        d[j * 4] = x[0].x;
+        d[j * 4 + 1] = x[0].y;
+        d[j * 4 + 2] = x[0].z;
+        d[j * 4 + 3] = x[0].w;
+    }
+    gsv_cluster_arrive(); /* the other blocks may end */
+}
+
+/* A warp of a block with one tile, or with a part of it. */
+template <typename T, class Shape, bool gelu>
+__device__ __forceinline__ void
+multiply_one_tile(const ring<Shape> &from, const struct gsv_gemm &gemm, const tile_list &list)
+{
+    const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
+    char *const strip = from.finished + warp * Shape::warp_bytes;
+    const int row = first_row<Shape>(0, 0) + warp * 16;
+    const int column =
+        first_column<Shape>(0, 0) + static_cast<int>(blockIdx.z) * Shape::own_columns;
+    group_sums<Shape> sums;
+
+    static_assert(Shape::strips == 1, "one strip");
+    gsv_grid_wait();
+    if (gemm.residual) /* arrives while the first copies are on their way */
+        move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column, fetch());
+    multiply_tile<T, Shape>(sums, from, { 0, 0 }, k_part<Shape>(list).count,
+                            threadIdx.x % GSV_WARP == 0);
+    gsv_wgmma_wait<0>();
+    gsv_wgmma_sums_done(sums.at[0]);
+    if constexpr (Shape::splits == 1) {
+        store_strip<T, Shape, gelu>(sums.at[0], gemm, strip, row, column);
+    } else {
+        float d[Shape::own_columns / 2];
+
+        add_parts<Shape>(d, sums, from);
+        store_strip<T, Shape, gelu>(d, gemm, strip, row, column);
+        gsv_cluster_wait();
+    }
 }
 
 /* A warp of a group: its part of the group's tiles. */
@@ -293,25 +211,23 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
     const int group = warp / GROUP_WARPS;
     const bool signals = threadIdx.x % GSV_WARP == 0;
     const int step = Shape::groups * static_cast<int>(gridDim.x);
-    int tile = Shape::persistent ? static_cast<int>(blockIdx.x + group * gridDim.x) : 0;
     int passed = group * list.k_tiles; /* stages ahead of this tile's, of both groups */
     int phase = group == 0 ? 1 : 0;    /* of the turn: the first of group 0 has come */
 
-    for (; tile < list.n_tiles; tile += step) {
+    for (int tile = static_cast<int>(blockIdx.x + group * gridDim.x); tile < list.n_tiles;
+         tile += step) {
         ring_position<Shape> at = { passed % Shape::stages, passed / Shape::stages & 1 };
         const int last = (passed + list.k_tiles - 1) % Shape::stages;
         group_sums<Shape> sums;
 
-        if (Shape::persistent)
-            gsv_barrier_wait(from.turn + group, phase);
+        gsv_barrier_wait(from.turn + group, phase);
         multiply_tile<T, Shape>(sums, from, at, list.k_tiles, signals);
-        if (Shape::persistent && signals)
+        if (signals)
             gsv_barrier_arrive(from.turn + (group + 1) % Shape::groups);
         gsv_wgmma_wait<0>();
         if (signals)
             gsv_barrier_arrive(from.empty + last);
         gsv_grid_wait();
-        gsv_grid_launch_next();
 #pragma unroll
         for (int i = 0; i < Shape::strips; i++) {
             gsv_wgmma_sums_done(sums.at[i]);
@@ -346,7 +262,10 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     }
     if (Shape::persistent)
         gsv_registers_acquire<232>();
-    multiply_tiles<T, Shape, gelu>(stages, gemm, list);
+    if constexpr (Shape::persistent)
+        multiply_tiles<T, Shape, gelu>(stages, gemm, list);
+    else
+        multiply_one_tile<T, Shape, gelu>(stages, gemm, list);
 }
 
 /* cuTensorMapEncodeTiled of the driver, which the plugin does not link. */
@@ -378,19 +297,23 @@ cudaError_t launch_shape(const struct gsv_gemm *gemm, int n_processors, cudaStre
     const int down = (gemm->m + Shape::rows - 1) / Shape::rows;
     const tile_list list = { across, Shape::persistent ? across * down : 1,
                              (gemm->k + K_TILE - 1) / K_TILE };
-    const dim3 grid =
-        Shape::persistent ? dim3(min(list.n_tiles, n_processors)) : dim3(across, down);
+    const dim3 grid = Shape::persistent ? dim3(min(list.n_tiles, n_processors))
+                                        : dim3(across, down, Shape::splits);
     CUtensorMap in;
     CUtensorMap weight;
 
     if (!make_map<T>(&in, gemm->in, gemm->m, gemm->k, gemm->in_ld, Shape::rows) ||
         !make_map<T>(&weight, gemm->weight, gemm->n, gemm->k, gemm->weight_ld, Shape::columns))
         return cudaErrorInvalidValue;
-    if (gemm->activation == GPUSERVE_ACT_GELU)
+    if constexpr (Shape::splits > 1) /* few kernels: these test for GELU when they run */
+        return GSV_LAUNCH_CLUSTER((gemm_wgmma<T, Shape, true>), grid, Shape::threads,
+                                  Shape::shared_bytes, stream, in, weight, *gemm, list);
+    else if (gemm->activation == GPUSERVE_ACT_GELU)
         return GSV_LAUNCH_OVERLAP((gemm_wgmma<T, Shape, true>), grid, Shape::threads,
                                   Shape::shared_bytes, stream, in, weight, *gemm, list);
-    return GSV_LAUNCH_OVERLAP((gemm_wgmma<T, Shape, false>), grid, Shape::threads,
-                              Shape::shared_bytes, stream, in, weight, *gemm, list);
+    else
+        return GSV_LAUNCH_OVERLAP((gemm_wgmma<T, Shape, false>), grid, Shape::threads,
+                                  Shape::shared_bytes, stream, in, weight, *gemm, list);
 }
 
 template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
@@ -399,12 +322,38 @@ template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
            ((gemm->m + Shape::rows - 1) / Shape::rows);
 }
 
-/* The largest tile that fills half of the device or more; measured on an H200. */
+/* Parts of k: as many as find free processors and have MIN_K_TILES or more. 1: a split would not
+ * pay for the sum over its parts. */
+int splits_of(const struct gsv_gemm *gemm, int n_processors)
+{
+    const int k_tiles = (gemm->k + K_TILE - 1) / K_TILE;
+    int splits = 1;
+
+    if (gemm->fixed_order || k_tiles < MIN_SPLIT_K_TILES)
+        return 1;
+    while (splits < MAX_SPLITS && tiles_of<split<2>>(gemm) * splits * 2 <= n_processors &&
+           k_tiles >= splits * 2 * MIN_K_TILES)
+        splits *= 2;
+    return splits;
+}
+
+/* The largest tile that fills half of the device or more; for fewer rows parts of k. Measured on an
+ * H200. */
 template <typename T>
 cudaError_t launch(const struct gsv_gemm *gemm, int n_processors, cudaStream_t stream)
 {
     if (tiles_of<large>(gemm) * 2 >= n_processors)
         return launch_shape<T, large>(gemm, n_processors, stream);
+    switch (splits_of(gemm, n_processors)) {
+    case 2:
+        return launch_shape<T, split<2>>(gemm, n_processors, stream);
+    case 4:
+        return launch_shape<T, split<4>>(gemm, n_processors, stream);
+    case 8:
+        return launch_shape<T, split<8>>(gemm, n_processors, stream);
+    default:
+        break;
+    }
     if (tiles_of<narrow>(gemm) * 4 > 3 * static_cast<int64_t>(n_processors))
         return launch_shape<T, medium>(gemm, n_processors, stream);
     return launch_shape<T, narrow>(gemm, n_processors, stream);
@@ -412,19 +361,25 @@ cudaError_t launch(const struct gsv_gemm *gemm, int n_processors, cudaStream_t s
 
 template <typename T, class Shape> cudaError_t allow_shared(void)
 {
-    const cudaError_t code = GSV_ALLOW_SHARED((gemm_wgmma<T, Shape, false>), Shape::shared_bytes);
+    cudaError_t code = cudaSuccess;
 
+    if constexpr (Shape::splits == 1)
+        code = GSV_ALLOW_SHARED((gemm_wgmma<T, Shape, false>), Shape::shared_bytes);
     return code == cudaSuccess ? GSV_ALLOW_SHARED((gemm_wgmma<T, Shape, true>), Shape::shared_bytes)
                                : code;
 }
 
+template <typename T, class... Shapes> cudaError_t allow_each(void)
+{
+    cudaError_t code = cudaSuccess;
+
+    ((code = code == cudaSuccess ? allow_shared<T, Shapes>() : code), ...);
+    return code;
+}
+
 template <typename T> cudaError_t allow_all(void)
 {
-    cudaError_t code = allow_shared<T, large>();
-
-    if (code == cudaSuccess)
-        code = allow_shared<T, medium>();
-    return code == cudaSuccess ? allow_shared<T, narrow>() : code;
+    return allow_each<T, large, medium, narrow, split<2>, split<4>, split<8>>();
 }
 
 } /* namespace */

@@ -21,7 +21,10 @@
 namespace
 {
 
-const int THREADS = 512;      /* the rows of one text are read by many groups */
+/* Threads of a block: the rows of one text are read by many groups. More pay for long texts. */
+const int FEW_THREADS = 512;
+const int MANY_THREADS = 1024;
+const int LONG_TEXT = 64;     /* tokens */
 const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
 struct pool_args {
@@ -59,11 +62,11 @@ __device__ __forceinline__ float total_weight(int pooling, int n)
 }
 
 /* partial[group][..] = the pooled rows of this group; `width` elements per thread at a time. */
-template <typename T, int width>
+template <typename T, int width, int threads>
 __device__ void pool_rows(const struct pool_args &args, const T *rows, int first, int end,
                           float *partial)
 {
-    const int group_size = THREADS / args.n_groups;
+    const int group_size = threads / args.n_groups;
     const int group = static_cast<int>(threadIdx.x) / group_size;
     const bool is_max = args.pooling == GPUSERVE_POOL_MAX;
 
@@ -97,8 +100,8 @@ __device__ void pool_rows(const struct pool_args &args, const T *rows, int first
 }
 
 /* The launch bound keeps ptxas from spilling registers to fit more blocks on sm_110. */
-template <typename T, int width>
-__global__ void __launch_bounds__(THREADS, 1) pool_sequences(const struct pool_args args)
+template <typename T, int width, int threads>
+__global__ void __launch_bounds__(threads, 1) pool_sequences(const struct pool_args args)
 {
     GSV_SHARED(float, partial); /* [n_groups, hidden], then one float for each warp */
     float *const scratch = partial + args.n_groups * args.hidden;
@@ -113,11 +116,11 @@ __global__ void __launch_bounds__(THREADS, 1) pool_sequences(const struct pool_a
     const int first = args.pooling == GPUSERVE_POOL_LAST ? max(n - 1, 0) : 0;
     const int end = args.pooling == GPUSERVE_POOL_CLS ? min(n, 1) : n;
 
-    pool_rows<T, width>(args,
-                        static_cast<const T *>(args.in) + static_cast<size_t>(begin) * args.hidden,
-                        first, end, partial);
+    pool_rows<T, width, threads>(
+        args, static_cast<const T *>(args.in) + static_cast<size_t>(begin) * args.hidden, first,
+        end, partial);
     __syncthreads();
-    for (int c = static_cast<int>(threadIdx.x); c < args.columns; c += THREADS) {
+    for (int c = static_cast<int>(threadIdx.x); c < args.columns; c += threads) {
         float x = partial[c];
 
         for (int g = 1; g < args.n_groups; g++) {
@@ -131,35 +134,45 @@ __global__ void __launch_bounds__(THREADS, 1) pool_sequences(const struct pool_a
     float divisor = 1.f;
     if (args.normalize)
         divisor = gsv_max::combine(sqrtf(gsv_block_reduce<gsv_sum>(squares, scratch)), 1e-12f);
-    for (int c = static_cast<int>(threadIdx.x); c < args.columns; c += THREADS)
+    for (int c = static_cast<int>(threadIdx.x); c < args.columns; c += threads)
         out[c] = partial[c] / divisor;
 }
 
-template <typename T, int width>
-cudaError_t launch_width(struct pool_args args, int n_sequences, cudaStream_t stream)
+template <typename T, int width, int threads>
+cudaError_t launch_threads(struct pool_args args, int n_sequences, cudaStream_t stream)
 {
     const int threads_a_row = (args.hidden + width - 1) / width;
 
-    args.n_groups = threads_a_row < THREADS ? THREADS / threads_a_row : 1;
+    args.n_groups = threads_a_row < threads ? threads / threads_a_row : 1;
     /* More than 16 groups cost more time in the final sum than they save. */
     args.n_groups = args.n_groups < 16 ? args.n_groups : 16;
     if (args.n_groups * args.hidden > MAX_HIDDEN)
         args.n_groups = MAX_HIDDEN / args.hidden;
     if (args.n_groups == 0)
         return cudaErrorInvalidValue;
-    return GSV_LAUNCH_OVERLAP((pool_sequences<T, width>), n_sequences, THREADS,
-                              sizeof(float) * (args.n_groups * args.hidden + THREADS / GSV_WARP),
+    return GSV_LAUNCH_OVERLAP((pool_sequences<T, width, threads>), n_sequences, threads,
+                              sizeof(float) * (args.n_groups * args.hidden + threads / GSV_WARP),
                               stream, args);
 }
 
+template <typename T, int width>
+cudaError_t launch_width(const struct pool_args &args, const struct gpuserve_batch &batch,
+                         cudaStream_t stream)
+{
+    if (batch.n_rows / LONG_TEXT >= batch.n_sequences)
+        return launch_threads<T, width, MANY_THREADS>(args, batch.n_sequences, stream);
+    return launch_threads<T, width, FEW_THREADS>(args, batch.n_sequences, stream);
+}
+
 template <typename T>
-cudaError_t launch(const struct pool_args &args, int n_sequences, cudaStream_t stream)
+cudaError_t launch(const struct pool_args &args, const struct gpuserve_batch &batch,
+                   cudaStream_t stream)
 {
     constexpr int width = gsv_vector_chunk<T>::size;
 
     if (args.hidden % width == 0 && gsv_aligned_16(args.in))
-        return launch_width<T, width>(args, n_sequences, stream);
-    return launch_width<T, 1>(args, n_sequences, stream);
+        return launch_width<T, width>(args, batch, stream);
+    return launch_width<T, 1>(args, batch, stream);
 }
 
 } /* namespace */
@@ -170,14 +183,12 @@ cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element el
     const struct pool_args args = { op->in,      op->out,       op->batch->cu_seqlens,
                                     op->pooling, op->hidden,    op->columns,
                                     op->out_ld,  op->normalize, 0 };
-    const int n_sequences = op->batch->n_sequences;
-
     switch (element) {
     case GSV_ELEMENT_F16:
-        return launch<half>(args, n_sequences, stream);
+        return launch<half>(args, *op->batch, stream);
     case GSV_ELEMENT_BF16:
-        return launch<__nv_bfloat16>(args, n_sequences, stream);
+        return launch<__nv_bfloat16>(args, *op->batch, stream);
     default:
-        return launch<float>(args, n_sequences, stream);
+        return launch<float>(args, *op->batch, stream);
     }
 }

@@ -1,6 +1,7 @@
 /*
  * ptx_hopper.cuh - PTX instructions of sm_90a alone: barriers in shared memory that count bytes
- * (mbarrier), copies of boxes of a matrix (TMA), products of four warps (wgmma).
+ * (mbarrier), copies of boxes of a matrix (TMA), products of four warps (wgmma), clusters of
+ * blocks.
  *
  * A source that includes this file is compiled for sm_90a only, and launched on capability 9.0
  * only. The emulator's versions are in tests/cudaemu/include/emu_hopper.h.
@@ -221,6 +222,39 @@ __device__ __forceinline__ void gsv_wgmma(float (&d)[64], uint64_t a, uint64_t b
                    "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
                  : "l"(a), "l"(b), "r"(add ? 1 : 0)
                  : "memory");
+}
+
+/* --- clusters -------------------------------------------------------------------------------- */
+/* The blocks of GSV_LAUNCH_CLUSTER; a block's number in its cluster is blockIdx.z. */
+
+/* Arrives at the cluster's barrier: writes before it are visible to the threads of all blocks that
+ * have waited. A thread that has ended counts as arrived. */
+__device__ __forceinline__ void gsv_cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+/* Waits until all threads of the cluster have arrived. A block whose shared memory is read waits
+ * before it ends. */
+__device__ __forceinline__ void gsv_cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* Reads 16 bytes at the place of `shared` in the shared memory of another block of the cluster. */
+__device__ __forceinline__ float4 gsv_cluster_load(const float4 *shared, int block)
+{
+    uint32_t at;
+    float4 x;
+
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(at)
+                 : "r"(gsv_shared_address(shared)), "r"(block));
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(at)
+                 : "memory");
+    return x;
 }
 
 /* --- registers ------------------------------------------------------------------------------- */

@@ -118,6 +118,7 @@ struct gsv_gemm {
     int32_t weight_ld;
     int32_t out_ld;
     int32_t activation;
+    bool fixed_order; /* the order of the sum over k does not depend on m */
 };
 
 /* Arithmetic of a product: 16-bit types and bytes on tensor cores, float32 on TF32 tensor cores or
@@ -243,8 +244,8 @@ gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        struct gpuserve_linear **linear, void *memory,
                                        const struct gpuserve_linear_source *source,
                                        gpuserve_error *error);
-/* The product by the backend's own kernels. The choice among them depends on n, k and alignment, so
- * a row gets the same bits in any batch. */
+/* The product by the backend's own kernels. With `fixed_order` the choice among orders of the sum
+ * depends on n, k and alignment only, so a row gets the same bits in any batch. */
 cudaError_t gsv_cuda_multiply(const struct gpuserve_linear *linear, const struct gsv_gemm *gemm,
                               cudaStream_t stream);
 void gsv_cuda_linear_destroy(struct gpuserve_linear **linear);

@@ -44,6 +44,16 @@ static int32_t max_tiles(int32_t n_rows, int32_t n_sequences, int32_t height)
     return n_rows / height + n_sequences + 1;
 }
 
+/* Work items of the sequences and of the padding rows. */
+static int32_t count_tiles(const struct gpuserve_host_batch *host, int32_t n_rows, int32_t height)
+{
+    int32_t n = (n_rows - host->n_tokens + height - 1) / height;
+
+    for (int32_t i = 0; i < host->n_sequences; i++)
+        n += (host->cu_seqlens[i + 1] - host->cu_seqlens[i] + height - 1) / height;
+    return n;
+}
+
 /* The highest tile that still occupies every multiprocessor. The bits do not depend on it. */
 static int32_t tile_height(const struct gpuserve_stream *stream, int32_t n_rows, int32_t max_seqlen)
 {
@@ -59,9 +69,10 @@ static int32_t tile_height(const struct gpuserve_stream *stream, int32_t n_rows,
 struct gsv_shape gsv_shape_of(const struct gpuserve_stream *stream,
                               const struct gpuserve_host_batch *host)
 {
+    const bool captured = host->n_tokens <= GSV_GRAPH_MAX_ROWS;
     struct gsv_shape shape;
 
-    if (host->n_tokens <= GSV_GRAPH_MAX_ROWS) {
+    if (captured) {
         shape.n_rows = round_count(host->n_tokens, 16, stream->max_tokens);
         shape.n_sequences = round_sequences(host->n_sequences, stream->max_sequences);
     } else {
@@ -70,7 +81,8 @@ struct gsv_shape gsv_shape_of(const struct gpuserve_stream *stream,
         shape.n_sequences = host->n_sequences;
     }
     shape.tile_height = tile_height(stream, shape.n_rows, host->max_seqlen);
-    shape.n_tiles = max_tiles(shape.n_rows, shape.n_sequences, shape.tile_height);
+    shape.n_tiles = captured ? max_tiles(shape.n_rows, shape.n_sequences, shape.tile_height)
+                             : count_tiles(host, shape.n_rows, shape.tile_height);
     shape.short_texts = host->max_seqlen <= GSV_ATTENTION_KEYS;
     return shape;
 }

@@ -46,6 +46,12 @@
     gsv_launch(#kernel, GSV_LAUNCH_EARLY, kernel, dim3(grid), dim3(block), shared_bytes, stream, \
                __VA_ARGS__)
 
+/* Like GSV_LAUNCH_OVERLAP, but the blocks along z form a cluster: they run together and read each
+ * other's shared memory (ptx_hopper.cuh). At most 8; capability 9.0 and newer. */
+#define GSV_LAUNCH_CLUSTER(kernel, grid, block, shared_bytes, stream, ...)                       \
+    gsv_launch(#kernel, GSV_LAUNCH_EARLY_CLUSTER, kernel, dim3(grid), dim3(block), shared_bytes, \
+               stream, __VA_ARGS__)
+
 /* Like GSV_LAUNCH, but cooperative: all blocks are co-resident, or the launch fails. They may wait
  * for each other's signals (ptx.cuh). */
 #define GSV_LAUNCH_TOGETHER(kernel, grid, block, shared_bytes, stream, ...)                 \
@@ -77,30 +83,48 @@ inline bool gsv_device_overlaps()
            major >= 9;
 }
 
-enum gsv_launch_kind { GSV_LAUNCH_PLAIN, GSV_LAUNCH_EARLY, GSV_LAUNCH_RESIDENT };
+enum gsv_launch_kind {
+    GSV_LAUNCH_PLAIN,
+    GSV_LAUNCH_EARLY,
+    GSV_LAUNCH_EARLY_CLUSTER,
+    GSV_LAUNCH_RESIDENT
+};
+
+/* Fills the attributes of a launch; returns their number. */
+inline unsigned gsv_launch_attributes(enum gsv_launch_kind kind, const dim3 &grid,
+                                      cudaLaunchAttribute (&attributes)[2])
+{
+    unsigned n = 0;
+
+    if (kind == GSV_LAUNCH_RESIDENT) {
+        attributes[n].id = cudaLaunchAttributeCooperative;
+        attributes[n++].val.cooperative = 1;
+    } else if (kind != GSV_LAUNCH_PLAIN && gsv_device_overlaps()) {
+        attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (kind == GSV_LAUNCH_EARLY_CLUSTER) {
+        attributes[n].id = cudaLaunchAttributeClusterDimension;
+        attributes[n].val.clusterDim.x = attributes[n].val.clusterDim.y = 1;
+        attributes[n++].val.clusterDim.z = grid.z;
+    }
+    return n;
+}
 
 template <typename... Parameters, typename... Arguments>
 inline cudaError_t gsv_launch(const char *name, enum gsv_launch_kind kind,
                               void (*kernel)(Parameters...), dim3 grid, dim3 block,
                               size_t shared_bytes, cudaStream_t stream, Arguments &&...arguments)
 {
-    cudaLaunchAttribute attribute = {};
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
 
-    if (kind == GSV_LAUNCH_RESIDENT) {
-        attribute.id = cudaLaunchAttributeCooperative;
-        attribute.val.cooperative = 1;
-    } else {
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-    }
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs =
-        kind == GSV_LAUNCH_RESIDENT || (kind == GSV_LAUNCH_EARLY && gsv_device_overlaps()) ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = gsv_launch_attributes(kind, grid, attributes);
     GSV_KERNEL_NAME(name);
     return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }

@@ -1,6 +1,6 @@
 /*
  * block.cpp - runs a grid: blocks one after another, the threads of a block as fibers; the blocks
- * of a cooperative launch all together.
+ * of a cooperative launch all together, and those of a cluster.
  *
  * A thread runs until it waits: at __syncthreads for the whole block, in a warp function for the
  * lanes of its mask. The last lane to arrive does the work of all, makes the others ready and
@@ -23,7 +23,7 @@
 #include <cstring>
 #include <memory>
 
-#include <emu_ptx.h>
+#include <emu_hopper.h>
 
 #include "sanitizers.h"
 
@@ -77,6 +77,9 @@ struct running_grid {
     char start_order;
     char end_order;
     bool waited_for_grid = false;
+    unsigned n_in_cluster_barrier = 0; /* arrivals at the cluster's barrier */
+    unsigned cluster_phase = 0;        /* of its barriers */
+    char cluster_order[2] = {};
     uint64_t seed = 0;
     uint64_t random = 0;
     cudaError_t error = cudaSuccess;
@@ -161,6 +164,20 @@ void set_fault(cudaError_t error, const std::string &text)
     run.report = text;
 }
 
+/* Ends the phase of the cluster's barrier if all threads that have not returned are there. */
+void end_cluster_phase()
+{
+    unsigned n_running = 0;
+
+    for (const gsv_emu_block &block : run.blocks)
+        n_running += run.n_threads - block.n_returned;
+    if (run.n_in_cluster_barrier == 0 || run.n_in_cluster_barrier < n_running)
+        return;
+    run.n_in_cluster_barrier = 0;
+    run.cluster_phase++;
+    gsv_emu_wake_lanes();
+}
+
 void lane_main(void *user)
 {
     gsv_emu_lane *self = static_cast<gsv_emu_lane *>(user);
@@ -170,6 +187,8 @@ void lane_main(void *user)
     gsv_emu_release(&run.end_order);
     self->state = gsv_emu_state::returned;
     self->block->n_returned++;
+    if (run.launch->cluster)
+        end_cluster_phase();
     gsv_emu_fiber_switch(&self->fiber, &scheduler, true);
 }
 
@@ -246,6 +265,8 @@ void start_threads(gsv_emu_block &block)
         lane->group = 0;
         lane->products.clear();
         lane->product_group = 0;
+        lane->cluster_phase = 0;
+        lane->in_cluster_barrier = false;
         gsv_emu_fiber_start(&lane->fiber, lane_main, lane);
         make_ready(lane);
     }
@@ -267,6 +288,7 @@ void check_watchdog(const gsv_emu_block &block)
 void run_resident_blocks()
 {
     run.next_ready = run.n_ready = run.n_sleeping = 0;
+    run.n_in_cluster_barrier = run.cluster_phase = 0;
     for (gsv_emu_block &block : run.blocks) {
         std::memset(block.shared, 0xff, run.launch->shared_bytes);
         std::memset(block.shared + run.launch->shared_bytes, watchdog_byte, watchdog_bytes);
@@ -296,9 +318,11 @@ void free_resident()
 bool make_resident(size_t count)
 {
     run.blocks = std::vector<gsv_emu_block>(count);
+    /* The same place in each block of a cluster, however a kernel aligns its tiles. */
+    const size_t alignment = run.launch->cluster ? 1024 : 128;
     for (size_t i = 0; i < count; i++) {
         void *shared = nullptr;
-        if (posix_memalign(&shared, 128,
+        if (posix_memalign(&shared, alignment,
                            std::max<size_t>(run.launch->shared_bytes + watchdog_bytes, 1)) != 0)
             return false;
         run.blocks[i].shared = static_cast<unsigned char *>(shared);
@@ -358,15 +382,22 @@ uint64_t shuffled_step(uint64_t count)
 void run_blocks()
 {
     const dim3 &grid = run.launch->grid;
-    const uint64_t count = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+    const bool cluster = run.launch->cluster;
+    const uint64_t all = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+    const uint64_t count = cluster ? all / grid.z : all;
     const uint64_t step = shuffled_step(count);
     uint64_t number = 0;
 
-    for (uint64_t i = 0; i < count && run.error == cudaSuccess; i += run.blocks.size()) {
+    for (uint64_t i = 0; i < all && run.error == cudaSuccess; i += run.blocks.size()) {
         for (gsv_emu_block &block : run.blocks) {
             block.at = block_position(number, grid);
-            number = (number + step) % count;
+            if (cluster)
+                block.at.z = static_cast<unsigned>(&block - run.blocks.data());
+            else
+                number = (number + step) % count;
         }
+        if (cluster)
+            number = (number + step) % count;
         run_resident_blocks();
     }
     if (run.error == cudaSuccess && run.launch->overlap && !run.waited_for_grid)
@@ -547,6 +578,50 @@ int gsv_emu_sync_block(const char *what, int predicate)
     return block.barrier_result;
 }
 
+void gsv_emu_cluster_arrive(void)
+{
+    gsv_emu_lane *self = running;
+
+    if (!run.launch->cluster)
+        gsv_emu_fault(cudaErrorLaunchFailure, "cluster barrier: the launch has no cluster");
+    if (self->in_cluster_barrier)
+        gsv_emu_fault(cudaErrorLaunchFailure, "cluster barrier: a second arrival without a wait");
+    self->in_cluster_barrier = true;
+    self->cluster_phase = run.cluster_phase;
+    gsv_emu_release(&run.cluster_order[run.cluster_phase & 1]);
+    run.n_in_cluster_barrier++;
+    end_cluster_phase();
+}
+
+void gsv_emu_cluster_wait(void)
+{
+    gsv_emu_lane *self = running;
+
+    if (!self->in_cluster_barrier)
+        gsv_emu_fault(cudaErrorLaunchFailure, "cluster barrier: a wait without an arrival");
+    while (run.cluster_phase == self->cluster_phase)
+        gsv_emu_sleep_lane("cluster barrier");
+    self->in_cluster_barrier = false;
+    gsv_emu_acquire(&run.cluster_order[self->cluster_phase & 1]);
+}
+
+void gsv_emu_cluster_load(const void *shared, int block, void *to, size_t size)
+{
+    const gsv_emu_block &own = *running->block;
+
+    if (!run.launch->cluster || block < 0 || static_cast<size_t>(block) >= run.blocks.size())
+        gsv_emu_fault(cudaErrorLaunchFailure, "cluster load: block %d of a cluster of %zu", block,
+                      run.launch->cluster ? run.blocks.size() : 0);
+    gsv_emu_check_shared("cluster load", shared, size, size);
+    const gsv_emu_block &other = run.blocks[static_cast<size_t>(block)];
+    if (other.n_returned == run.n_threads)
+        gsv_emu_fault(cudaErrorLaunchFailure, "cluster load: block %d has ended", block);
+    const unsigned char *const from =
+        other.shared + (static_cast<const unsigned char *>(shared) - own.shared);
+    gsv_emu_note_read(from, size);
+    std::memcpy(to, from, size);
+}
+
 void gsv_emu_signal(unsigned *counter)
 {
     gsv_emu_release(counter);
@@ -577,8 +652,10 @@ void gsv_emu_wait_for(const unsigned *counter, unsigned target)
 
 cudaError_t gsv_emu_run_grid(const gsv_emu_grid &grid, uint64_t seed, std::string *report)
 {
-    const size_t resident =
-        grid.cooperative ? static_cast<size_t>(grid.grid.x) * grid.grid.y * grid.grid.z : 1;
+    const size_t resident = grid.cooperative
+                                ? static_cast<size_t>(grid.grid.x) * grid.grid.y * grid.grid.z
+                            : grid.cluster ? grid.grid.z
+                                           : 1;
 
     run = running_grid();
     run.launch = &grid;

@@ -50,6 +50,8 @@ struct gsv_emu_lane {
     unsigned group; /**< current group of cp.async copies */
     std::vector<gsv_emu_group_product> products;
     unsigned product_group; /**< current group of wgmma */
+    unsigned cluster_phase; /**< of the cluster's barrier, when the thread arrived */
+    bool in_cluster_barrier;
 };
 
 /** Work of a warp function, run by the last lane to arrive: data[i] is lane i's argument, for lanes

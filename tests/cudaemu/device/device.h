@@ -19,6 +19,7 @@ struct gsv_emu_grid {
     size_t shared_bytes;
     bool overlap;     /**< launched to overlap the previous kernel */
     bool cooperative; /**< all blocks run concurrently */
+    bool cluster;     /**< the blocks along z run concurrently */
 };
 
 /** Runs a grid on this OS thread. `seed` as in gsv_emu_seed(). On a fault returns the device's

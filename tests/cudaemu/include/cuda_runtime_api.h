@@ -188,6 +188,9 @@ union cudaLaunchAttributeValue {
     int cooperative;
     int programmaticStreamSerializationAllowed;
     int priority;
+    struct {
+        unsigned int x, y, z;
+    } clusterDim;
 };
 
 typedef struct {

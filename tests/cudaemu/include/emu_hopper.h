@@ -18,6 +18,9 @@ GSV_EMU_CUDA void gsv_emu_tma_load(void *shared, const CUtensorMap *map, int x, 
 GSV_EMU_CUDA void gsv_emu_wgmma(int kind, int columns, float *d, uint64_t a, uint64_t b, bool add);
 GSV_EMU_CUDA void gsv_emu_wgmma_commit(void);
 GSV_EMU_CUDA void gsv_emu_wgmma_wait(int groups);
+GSV_EMU_CUDA void gsv_emu_cluster_arrive(void);
+GSV_EMU_CUDA void gsv_emu_cluster_wait(void);
+GSV_EMU_CUDA void gsv_emu_cluster_load(const void *shared, int block, void *to, size_t size);
 
 /** The low bits of the pointer, which are an address as good as any. */
 inline uint32_t gsv_shared_address(const void *p)
@@ -87,6 +90,24 @@ template <int n>
 inline void gsv_wgmma(float (&d)[n], uint64_t a, uint64_t b, bool add, __nv_bfloat16)
 {
     gsv_emu_wgmma(GSV_EMU_MMA_BF16, 2 * n, d, a, b, add);
+}
+
+inline void gsv_cluster_arrive()
+{
+    gsv_emu_cluster_arrive();
+}
+
+inline void gsv_cluster_wait()
+{
+    gsv_emu_cluster_wait();
+}
+
+inline float4 gsv_cluster_load(const float4 *shared, int block)
+{
+    float4 x;
+
+    gsv_emu_cluster_load(shared, block, &x, sizeof(x));
+    return x;
 }
 
 template <int registers> inline void gsv_registers_release()

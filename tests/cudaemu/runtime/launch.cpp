@@ -30,6 +30,7 @@ struct kernel_launch {
     size_t shared_bytes;
     bool overlap;
     bool cooperative;
+    bool cluster;
 };
 
 size_t shared_limit(const void *kernel)
@@ -54,6 +55,27 @@ unsigned long long resident_blocks(unsigned block_size, size_t shared_bytes)
            static_cast<unsigned>(blocks_at_once(static_cast<int>(block_size), shared_bytes));
 }
 
+/* A cluster is all blocks along z, at most 8. */
+bool has_cluster(const cudaLaunchConfig_t &config)
+{
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeClusterDimension)
+            return true;
+    return false;
+}
+
+bool is_wrong_cluster(const cudaLaunchConfig_t &config)
+{
+    for (unsigned i = 0; i < config.numAttrs; i++) {
+        const auto &size = config.attrs[i].val.clusterDim;
+
+        if (config.attrs[i].id == cudaLaunchAttributeClusterDimension &&
+            (size.x != 1 || size.y != 1 || size.z != config.gridDim.z || size.z > 8))
+            return true;
+    }
+    return false;
+}
+
 cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
 {
     const dim3 &g = config.gridDim, &b = config.blockDim;
@@ -66,6 +88,10 @@ cudaError_t check(const cudaLaunchConfig_t &config, const kernel_launch &launch)
                          " bytes of shared memory, allowed are " +
                          std::to_string(shared_limit(launch.kernel));
         return cudaErrorInvalidValue;
+    }
+    if (is_wrong_cluster(config)) {
+        gsv_emu.report = "kernel " + launch.name + ": a cluster is 1 x 1 x the grid's z, at most 8";
+        return cudaErrorInvalidConfiguration;
     }
     if (launch.cooperative) {
         const unsigned long long blocks = 1ull * g.x * g.y * g.z;
@@ -100,6 +126,7 @@ cudaError_t run_launch(const kernel_launch &launch)
     grid.shared_bytes = launch.shared_bytes;
     grid.overlap = launch.overlap;
     grid.cooperative = launch.cooperative;
+    grid.cluster = launch.cluster;
     gsv_emu.counters.overlapping += launch.overlap ? 1 : 0;
     cudaError_t error = gsv_emu_run_grid(
         grid, gsv_emu.seed ? gsv_emu_random(&gsv_emu.random) | 1 : 0, &gsv_emu.report);
@@ -157,6 +184,7 @@ cudaError_t gsv_emu_launch(const cudaLaunchConfig_t *config, const struct gsv_em
     launch->shared_bytes = config->dynamicSmemBytes;
     launch->overlap = overlaps(*config);
     launch->cooperative = cooperates(*config);
+    launch->cluster = has_cluster(*config);
     for (size_t i = 0; i < kernel->n_arguments; i++) {
         launch->arguments.emplace_back((kernel->sizes[i] + sizeof(argument_bytes) - 1) /
                                        sizeof(argument_bytes));
