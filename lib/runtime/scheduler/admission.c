@@ -224,7 +224,7 @@ static void join_line(struct gsv_batcher *batcher, struct gsv_client_usage *usag
 /* ------------------------------------------------------------------------------------ limits */
 
 /* Limit by time: the tokens that run within max_queue_ns at the recent throughput, but at least
- * enough to keep every worker busy. Until the first batch has run, the throughput is unknown and
+ * enough to keep every worker busy. Until the second batch has run, the throughput is unknown and
  * only max_queue_tokens applies. The lock is held. */
 static uint64_t capacity_in_time(const struct gsv_batcher *batcher)
 {

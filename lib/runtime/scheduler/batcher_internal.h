@@ -85,6 +85,7 @@ struct gsv_batcher {
     uint64_t due_ns;      /* latest start of a batch of the ready items, full or not; valid while
                              ready_tokens > 0 */
     double tokens_per_ns; /* recent throughput of all workers together; 0: unknown */
+    uint32_t n_batches;   /* that have run, up to a maximum */
     bool is_closing;
     bool is_stopped;
     gpuserve_error broken; /* status 0: not broken */

@@ -24,9 +24,11 @@
 #include "lib/runtime/plan/load_plan.h"
 #include "lib/runtime/scheduler/batcher_internal.h"
 
+#include <math.h>
 #include <time.h>
 
 #define MIN_WEIGHT (1.0 / 16) /* lowest weight of a batch in the average of the throughput */
+#define FIRST_BATCHES 16      /* that have equal weights in it */
 
 /* Take the next chunk to tokenize, round robin; false if its request has expired. */
 static bool begin_encoding(struct gsv_batcher *batcher, struct gsv_step *step)
@@ -294,17 +296,22 @@ gpuserve_request *gsv_batcher_encoded(struct gsv_batcher *batcher, const struct 
 
 /* Exponential moving average of the throughput of all workers. A wide batch uses all workers, a
  * narrow one a single slot. A partial batch gets less weight, since it predicts full batches
- * poorly. */
+ * poorly. The very first one does not count: it also loads code and data, and may be a hundred
+ * times slower than the next ones. Those have equal weights, since some of them load code too. */
 static void learn_speed(struct gsv_batcher *batcher, const struct gsv_batch *batch,
                         uint64_t nanoseconds)
 {
     const int32_t share = batch->is_wide ? 1 : batcher->n_slots;
     const double now = (double)batch->n_tokens * share / (double)(nanoseconds + 1);
     const double full = (double)batch->n_tokens / batcher->options.max_batch_tokens;
-    const double weight = (full < 1 ? full > MIN_WEIGHT ? full : MIN_WEIGHT : 1) / 8;
+    double weight = (full < 1 ? full > MIN_WEIGHT ? full : MIN_WEIGHT : 1) / 8;
     double *speed = &batcher->tokens_per_ns;
 
-    *speed = *speed > 0 ? *speed + (now - *speed) * weight : now;
+    if (batcher->n_batches <= FIRST_BATCHES && batcher->n_batches++ == 0)
+        return;
+    if (batcher->n_batches <= FIRST_BATCHES)
+        weight = fmax(weight, 1.0 / (batcher->n_batches - 1));
+    *speed += (now - *speed) * weight;
 }
 
 void gsv_batcher_end_coalescing(struct gsv_batcher *batcher, struct gsv_batch *batch)
