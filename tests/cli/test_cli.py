@@ -639,6 +639,17 @@ class Facts(Case):
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
+
+    def test_inspect_describes_the_model_as_it_is_opened(self):
+        facts = json.loads(self.works("inspect", model(MINILM), "--head", "sentiment", "--pooling", "cls",
+                                      "--max-tokens", "100", "--json").out)
+        self.assertEqual((facts["labels"], facts["score"]), (["negative", "positive"], "softmax"))
+        self.assertIn("classify", facts["tasks"])
+        self.assertEqual((facts["pooling"], facts["max_tokens"]), (["cls"], 100))
+        text = self.works("inspect", model(MINILM), "--head", "sentiment").out
+        self.assertRegex(text, r"(?m)^labels: +negative, positive$")
+        self.assertRegex(self.works("inspect", model(MINILM)).out, r"(?m)^labels: +-$")
+        self.fails(1, "prompt-injection", "inspect", model(MINILM), "--head", "nothing")
         self.fails(2, "bench does not accept texts", "bench", model(MINILM), "a text")
 
     def test_memory_budget(self):
