@@ -55,7 +55,11 @@ class Directory:
                        n_texts=number(n_texts, "n_texts"), rounds=number(rounds, "rounds"),
                        trace=int(trace))
         found: List[bytes] = []
-        write = _abi.TextFn(lambda _user, text, _size: found.append(text))
+
+        def keep(_user: Any, text: bytes, _size: int) -> None:
+            found.append(text)
+
+        write = _abi.TextFn(keep)
         with private_or(context) as used:
             call(used._library.gpuserve_model_profile, used._open_handle(),
                  encode_path(model_name_or_path), byref(opening.struct), byref(how),
