@@ -85,7 +85,8 @@ const struct cli_command cli_commands[] = {
     { "fit", cli_fit, true, "fit MODEL --train FILE --output HEAD.safetensors [OPTION...]",
       "train a classifier head on labelled texts",
       "Logistic regression on the embeddings of the texts; the encoder is not changed. The head\n"
-      "is a small file for `gpuserve classify --head`.\n\n"
+      "is a small file for `gpuserve classify --head`. A cross-validation over the training texts\n"
+      "chooses the regularization; --C sets it.\n\n"
       "  gpuserve fit MODEL --train train.csv --test test.csv -o head.safetensors\n"
       "  gpuserve fit MODEL --train all.jsonl --split 0.2 --label-name 1=spam -o "
       "spam.safetensors\n" },

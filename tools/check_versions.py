@@ -29,7 +29,7 @@ def main():
     page = re.search(r'"gpuserve ([\d.]+)"', read("docs/gpuserve.1"))[1]
     if page != minor:
         wrong.append(f"docs/gpuserve.1: {page}, meson.build has {minor}")
-    for path in [ROOT / "deploy/README.md", *(ROOT / "deploy").glob("docker/*"), *(ROOT / "deploy").glob("kubernetes/**/*.yaml")]:
+    for path in [ROOT / "README.md", ROOT / "deploy/README.md", *(ROOT / "deploy").glob("docker/*"), *(ROOT / "deploy").glob("kubernetes/**/*.yaml")]:
         wrong += [f"{path.relative_to(ROOT)}: the image gpuserve:{found}, meson.build has {version}"
                   for found in re.findall(r"\bgpuserve:(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8")) if found != version]
     print("\n".join(wrong))

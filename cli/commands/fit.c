@@ -1,7 +1,8 @@
 /*
  * fit.c - `gpuserve fit`: trains a classifier head on the embeddings of labelled texts.
  *
- *   read the sets -> split and sample -> embed -> solve -> measure accuracy -> save the head
+ *   read the sets -> split, sample and folds -> embed -> choose C -> solve -> measure accuracy
+ *   -> save the head
  */
 #include "cli/io/output.h"
 #include "cli/fit/fit.h"
@@ -17,6 +18,7 @@ struct fit {
     struct fit_set sets[N_SETS];
     struct fit_labels labels;
     struct fit_head head;
+    struct fit_selection selection;
     struct fit_origin origin;
 };
 
@@ -31,7 +33,20 @@ static int check_usage(const struct cli_args *args)
         return cli_usage("fit does not accept arguments: \"%s\"", args->rest[0]);
     if (args->test && args->split > 0)
         return cli_usage("--test and --split exclude each other");
+    if (args->folds && (args->c > 0 || args->validation))
+        return cli_usage("--folds and %s exclude each other", args->c > 0 ? "--C" : "--validation");
+    if (args->folds == 1)
+        return cli_usage("--folds 1: a cross-validation needs two folds or more");
     return cli_fit_check_where(args);
+}
+
+static int check_labels(const struct fit *fit, const struct cli_args *args)
+{
+    const int result = cli_fit_check_labels(&fit->labels, &fit->sets[TRAIN], args->train);
+
+    if (result == CLI_FAILED && (args->split > 0 || args->limit))
+        cli_hint("--split and --limit leave texts out; --seed N selects others");
+    return result;
 }
 
 static int read_sets(struct fit *fit, const struct cli_args *args)
@@ -40,6 +55,7 @@ static int read_sets(struct fit *fit, const struct cli_args *args)
                                           &fit->sets[TEST] };
     const char *paths[N_SETS] = { args->train, args->validation, args->test };
     size_t common;
+    int result;
 
     for (int i = 0; i < N_SETS; i++) {
         if (paths[i] && cli_fit_read(all[i], &fit->labels, paths[i], args) != CLI_OK)
@@ -47,7 +63,7 @@ static int read_sets(struct fit *fit, const struct cli_args *args)
     }
     if (fit->labels.n < 2)
         return cli_fail("%s: the texts have only one label, fit needs two or more", args->train);
-    const int result = cli_fit_order_labels(&fit->labels, all, N_SETS, &args->label_names);
+    result = cli_fit_order_labels(&fit->labels, all, N_SETS, &args->label_names);
     if (result != CLI_OK)
         return result;
     if (args->split > 0)
@@ -56,6 +72,9 @@ static int read_sets(struct fit *fit, const struct cli_args *args)
         cli_fit_sample(all[TRAIN], args->limit, (uint64_t)args->seed);
     if (all[TRAIN]->n == 0 || (args->split > 0 && all[TEST]->n == 0))
         return cli_fail("%s: too few texts for --split %g", args->train, args->split);
+    result = check_labels(fit, args);
+    if (result != CLI_OK)
+        return result;
     common = all[TEST]->n ? cli_fit_common(all[TRAIN], all[TEST]) : 0;
     if (common && !args->quiet)
         cli_warn("%zu of %zu test texts are also training texts", common, all[TEST]->n);
@@ -74,39 +93,22 @@ static int embed_sets(struct fit *fit, gpuserve_model *model, const struct cli_a
     return CLI_OK;
 }
 
-/* Solves for --C, or for each value of a grid, and keeps the head with the best validation
- * accuracy. On a tie the most regularized one (smallest C) is kept. */
+/* Chooses C and solves on all training texts, from zero weights as for a given C. */
 static void solve(struct fit *fit, const struct cli_args *args)
 {
-    static const double grid[] = { 0.1, 1, 10, 100, 1000 };
-    const double tolerance = args->tolerance > 0 ? args->tolerance : FIT_DEFAULT_TOLERANCE;
-    struct fit_head head;
-    double best = -1;
+    const struct fit_part train = cli_fit_all(&fit->sets[TRAIN]);
 
-    fit->origin.c = args->c > 0 ? args->c : FIT_DEFAULT_C;
-    if (args->c > 0 || !fit->sets[VALIDATION].n) {
-        cli_fit_solve(&fit->head, &fit->sets[TRAIN], fit->origin.c, tolerance);
-        return;
-    }
-    cli_fit_head_init(&head, fit->head.n_labels, fit->head.dim);
-    for (size_t i = 0; i < sizeof(grid) / sizeof(grid[0]); i++) {
-        double accuracy;
+    cli_fit_select(&fit->selection, &fit->sets[TRAIN], &fit->sets[VALIDATION], fit->labels.n,
+                   fit->head.dim, args);
+    cli_fit_solve(&fit->head, &train, fit->selection.c, cli_fit_tolerance(args));
+}
 
-        cli_fit_solve(&head, &fit->sets[TRAIN], grid[i],
-                      tolerance); /* warm start: previous weights */
-        accuracy = cli_fit_accuracy(&head, &fit->sets[VALIDATION]);
-        if (!args->quiet)
-            fprintf(stderr, "C %-6g validation accuracy %.4f\n", grid[i], accuracy);
-        if (accuracy <= best)
-            continue;
-        best = accuracy;
-        fit->origin.c = grid[i];
-        fit->head.iterations = head.iterations;
-        fit->head.converged = head.converged;
-        memcpy(fit->head.weight, head.weight,
-               head.n_labels * (head.dim + 1) * sizeof(*head.weight));
-    }
-    cli_fit_head_free(&head);
+/* Negative for a set without texts. */
+static double accuracy(const struct fit_head *head, const struct fit_set *set)
+{
+    const struct fit_part all = cli_fit_all(set);
+
+    return set->n ? cli_fit_score(head, &all, NULL).accuracy : -1;
 }
 
 static void measure(struct fit *fit, const gpuserve_model *model, const struct cli_args *args)
@@ -117,10 +119,12 @@ static void measure(struct fit *fit, const gpuserve_model *model, const struct c
                                          &origin->test_accuracy };
 
     for (int i = 0; i < N_SETS; i++)
-        *accuracies[i] = fit->sets[i].n ? cli_fit_accuracy(&fit->head, &fit->sets[i]) : -1;
+        *accuracies[i] = accuracy(&fit->head, &fit->sets[i]);
     origin->n_train = fit->sets[TRAIN].n;
     origin->n_validation = fit->sets[VALIDATION].n;
     origin->n_test = fit->sets[TEST].n;
+    origin->selection = &fit->selection;
+    origin->seed = (uint64_t)args->seed;
     origin->fingerprint = gpuserve_model_fingerprint(model);
     origin->data = args->data_name ? args->data_name : slash ? slash + 1 : args->train;
     if (!fit->head.converged && !args->quiet)
@@ -140,18 +144,53 @@ static void set_accuracy(json_t *facts, const char *name, size_t n, double accur
     json_object_set_new(facts, key, json_real(accuracy));
 }
 
+static json_t *selection_facts(const struct fit *fit, const struct cli_args *args)
+{
+    const struct fit_selection *selection = &fit->selection;
+    json_t *facts = json_pack("{s:s}", "method", selection->method), *scores = json_array();
+
+    if (selection->folds.n) {
+        json_object_set_new(facts, "folds", json_integer((json_int_t)selection->folds.n));
+        json_object_set_new(facts, "seed", json_integer((json_int_t)args->seed));
+    }
+    for (size_t i = 0; i < selection->n_scores; i++)
+        json_array_append_new(scores, json_pack("{s:f, s:f, s:f}", "C", selection->scores[i].c,
+                                                "log_loss", selection->scores[i].log_loss,
+                                                "accuracy", selection->scores[i].accuracy));
+    if (selection->n_scores && args->json) /* else a table */
+        json_object_set(facts, "scores", scores);
+    json_decref(scores);
+    return facts;
+}
+
+/* The scores of each C; a star marks the chosen one. */
+static void print_table(const struct fit_selection *selection)
+{
+    if (selection->n_scores)
+        printf("  %10s %10s %10s\n", "C", "log loss", "accuracy");
+    for (size_t i = 0; i < selection->n_scores; i++) {
+        const struct fit_score *score = &selection->scores[i];
+
+        printf("%c %10.5g %10.4f %10.4f\n", score->c == selection->c ? '*' : ' ', score->c,
+               score->log_loss, score->accuracy);
+    }
+}
+
 static int print_result(const struct fit *fit, const struct cli_args *args)
 {
     const struct fit_origin *origin = &fit->origin;
-    json_t *facts = json_pack("{s:s, s:I, s:I, s:f, s:i}", "head", args->output, "n_labels",
+    json_t *facts = json_pack("{s:s, s:I, s:I, s:f, s:o, s:i}", "head", args->output, "n_labels",
                               (json_int_t)fit->head.n_labels, "dim", (json_int_t)fit->head.dim, "C",
-                              origin->c, "iterations", fit->head.iterations);
+                              fit->selection.c, "selection", selection_facts(fit, args),
+                              "iterations", fit->head.iterations);
 
     if (!facts)
         return cli_fail("--output: not UTF-8");
     set_accuracy(facts, "train", origin->n_train, origin->train_accuracy);
     set_accuracy(facts, "validation", origin->n_validation, origin->validation_accuracy);
     set_accuracy(facts, "test", origin->n_test, origin->test_accuracy);
+    if (!args->json)
+        print_table(&fit->selection);
     return cli_facts_print(facts, args->json);
 }
 
@@ -160,6 +199,9 @@ static int run_fit(struct fit *fit, const struct cli_args *args)
     gpuserve_model *model;
     int result = read_sets(fit, args);
 
+    if (result == CLI_OK)
+        result = cli_fit_selection_init(&fit->selection, &fit->sets[TRAIN], &fit->sets[VALIDATION],
+                                        &fit->labels, args);
     if (result == CLI_OK)
         result = cli_model_open(&model, args);
     if (result != CLI_OK)
@@ -189,6 +231,7 @@ int cli_fit(const struct cli_args *args)
     for (int i = 0; i < N_SETS; i++)
         cli_fit_set_free(&fit->sets[i]);
     cli_fit_labels_free(&fit->labels);
+    cli_fit_selection_free(&fit->selection);
     cli_fit_head_free(&fit->head);
     free(fit);
     return result;

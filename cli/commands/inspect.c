@@ -1,5 +1,6 @@
 /*
- * inspect.c - `gpuserve inspect`: facts of a model, read from its files, and its memory footprint.
+ * inspect.c - `gpuserve inspect`: facts of a model with the options given, such as a head, read
+ * from the files, and its memory footprint.
  *
  * For --dtype int8 the model is loaded as well, because the accuracy loss of int8 is measured at
  * load.
@@ -7,10 +8,18 @@
 #include "cli/io/output.h"
 #include "cli/model.h"
 
+struct inspection {
+    gpuserve_context *context;
+    const gpuserve_model_options *options;
+};
+
 static gpuserve_status inspect_text(void *of, const char *name, char *text, size_t capacity,
                                     size_t *size, gpuserve_error *error)
 {
-    return gpuserve_model_inspect(of, name, text, capacity, size, error);
+    const struct inspection *inspection = of;
+
+    return gpuserve_model_inspect(inspection->context, name, inspection->options, text, capacity,
+                                  size, error);
 }
 
 static json_t *footprint_facts(const gpuserve_footprint *f)
@@ -76,7 +85,8 @@ static int inspect_model(gpuserve_context *context, const char *name, const stru
     gpuserve_model_options options = cli_model_options(args);
     gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *facts = cli_facts_parse(cli_text_of(inspect_text, context, name));
+    struct inspection inspection = { context, &options };
+    json_t *facts = cli_facts_parse(cli_text_of(inspect_text, &inspection, name));
 
     if (!facts)
         return CLI_FAILED;

@@ -1,9 +1,9 @@
 /*
- * data.c - labelled texts in memory: reading, label order, split and sample.
+ * data.c - labelled texts in memory: reading, label order, split, sample and folds.
  *
  * Reads CSV or JSON Lines through io/input.c. Texts are stored concatenated, with an array of
- * offsets. Split and sample depend only on a hash of each text and the seed, not on the order of
- * the file. The first position of each label is kept for messages.
+ * offsets. Split, sample and folds depend only on a hash of each text and the seed, not on the
+ * order of the file. The first position of each label is kept for messages.
  */
 #include "cli/fit/fit.h"
 #include "cli/io/input.h"
@@ -223,7 +223,37 @@ int cli_fit_map_labels(int32_t *map, const struct fit_labels *labels, const gpus
     return CLI_OK;
 }
 
-/* ----------------------------------------------------------------------------- split and sample */
+int cli_fit_check_labels(const struct fit_labels *labels, const struct fit_set *train,
+                         const char *path)
+{
+    bool *is_trained = cli_alloc(labels->n, sizeof(*is_trained));
+    int result = CLI_OK;
+
+    for (size_t i = 0; i < train->n; i++)
+        is_trained[train->labels[i]] = true;
+    for (size_t i = 0; i < labels->n && result == CLI_OK; i++) {
+        const struct fit_label *label = &labels->items[i];
+
+        if (!is_trained[i])
+            result =
+                cli_fail("%s: label \"%s\" has no text in %s", label->where, label->given, path);
+        for (size_t j = 0; j < i && result == CLI_OK; j++) {
+            if (strcmp(label->name, labels->items[j].name) == 0)
+                result =
+                    cli_usage("--label-name: labels \"%s\" and \"%s\" have the same name \"%s\"",
+                              labels->items[j].given, label->given, label->name);
+        }
+    }
+    free(is_trained);
+    return result;
+}
+
+/* ----------------------------------------------------------------------- split, sample and folds
+ */
+
+/* Added to the seed, so that split, sample and folds are independent of each other: after the split
+ * all remaining hashes are above its threshold. */
+enum { SPLIT_SEED, SAMPLE_SEED, FOLD_SEED };
 
 static const char *text_of(const struct fit_set *set, size_t i, size_t *size)
 {
@@ -250,7 +280,7 @@ void cli_fit_split(struct fit_set *from, struct fit_set *to, double part, uint64
     size_t size;
 
     for (size_t i = 0; i < from->n; i++) {
-        const double fraction = (double)(text_hash(from, i, seed) >> 11) * 0x1p-53;
+        const double fraction = (double)(text_hash(from, i, seed + SPLIT_SEED) >> 11) * 0x1p-53;
         const char *text = text_of(from, i, &size);
 
         cli_fit_add(fraction < part ? to : &kept, text, size, from->labels[i]);
@@ -313,7 +343,7 @@ static size_t part_of(const struct hashed *all, size_t n, double part)
 static int select_part(bool *moves, const struct fit_set *set, const struct fit_labels *labels,
                        double part, uint64_t seed)
 {
-    struct hashed *all = hashes(set, seed);
+    struct hashed *all = hashes(set, seed + SPLIT_SEED);
     int result = CLI_OK;
 
     qsort(all, set->n, sizeof(*all), by_label_and_hash);
@@ -364,9 +394,7 @@ void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed)
 
     if (set->n <= limit)
         return;
-    /* A different seed than the split: after the split all remaining hashes are above its
-     * threshold. */
-    all = hashes(set, seed + 1);
+    all = hashes(set, seed + SAMPLE_SEED);
     for (size_t i = 0; i < limit; i++) {
         const char *text = text_of(set, all[i].text, &size);
 
@@ -396,4 +424,144 @@ size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b)
     free(in_a);
     free(in_b);
     return n;
+}
+
+/* ---------------------------------------------------------------------------------------- folds */
+
+/* Equal texts: all[first] to all[first + n - 1] of the sorted hashes. */
+struct equal_texts {
+    size_t first, n;
+    uint64_t hash;
+    int32_t label; /* the lowest of theirs */
+};
+
+/* Most texts first within a label: the single ones then even out the folds. */
+static int by_label_and_size(const void *a, const void *b)
+{
+    const struct equal_texts *x = a, *y = b;
+
+    if (x->label != y->label)
+        return x->label < y->label ? -1 : 1;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+/* Groups of equal texts, sorted by label. Owned; NULL is never returned. */
+static struct equal_texts *equal_texts(const struct hashed *all, size_t n, size_t *n_groups)
+{
+    struct equal_texts *groups = cli_alloc(n, sizeof(*groups));
+
+    *n_groups = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct equal_texts *group = groups + *n_groups;
+
+        if (i && all[i].hash == all[i - 1].hash) {
+            group[-1].n++;
+            if (all[i].label < group[-1].label)
+                group[-1].label = all[i].label;
+            continue;
+        }
+        *group = (struct equal_texts){ i, 1, all[i].hash, all[i].label };
+        ++*n_groups;
+    }
+    qsort(groups, *n_groups, sizeof(*groups), by_label_and_size);
+    return groups;
+}
+
+/* The fold with the fewest texts of the label, then with the fewest texts, then the first. */
+static size_t smallest_fold(const size_t *n_of_label, const size_t *sizes, size_t n)
+{
+    size_t best = 0;
+
+    for (size_t k = 1; k < n; k++) {
+        if (n_of_label[k] < n_of_label[best] ||
+            (n_of_label[k] == n_of_label[best] && sizes[k] < sizes[best]))
+            best = k;
+    }
+    return best;
+}
+
+/* Writes the fold of each text to fold_of[set->n] and the number of texts to sizes[n]. */
+static void assign_folds(size_t *fold_of, size_t *sizes, const struct fit_set *set, size_t n,
+                         uint64_t seed)
+{
+    struct hashed *all = hashes(set, seed + FOLD_SEED);
+    size_t n_groups, *n_of_label = cli_alloc(n, sizeof(*n_of_label));
+    struct equal_texts *groups = equal_texts(all, set->n, &n_groups);
+
+    for (size_t i = 0; i < n_groups; i++) {
+        size_t fold;
+
+        if (i && groups[i].label != groups[i - 1].label)
+            memset(n_of_label, 0, n * sizeof(*n_of_label));
+        fold = smallest_fold(n_of_label, sizes, n);
+        for (size_t j = 0; j < groups[i].n; j++)
+            fold_of[all[groups[i].first + j].text] = fold;
+        n_of_label[fold] += groups[i].n;
+        sizes[fold] += groups[i].n;
+    }
+    free(groups);
+    free(n_of_label);
+    free(all);
+}
+
+void cli_fit_folds_init(struct fit_folds *folds, const struct fit_set *set, size_t n, uint64_t seed)
+{
+    size_t *fold_of = cli_alloc(set->n, sizeof(*fold_of)), *next = cli_alloc(n, sizeof(*next));
+
+    folds->n = n;
+    folds->starts = cli_alloc(n + 1, sizeof(*folds->starts));
+    folds->rows = cli_alloc(set->n, 2 * sizeof(*folds->rows));
+    assign_folds(fold_of, folds->starts + 1, set, n, seed);
+    for (size_t k = 0; k < n; k++) {
+        next[k] = folds->starts[k];
+        folds->starts[k + 1] += folds->starts[k];
+    }
+    for (size_t i = 0; i < set->n; i++)
+        folds->rows[next[fold_of[i]]++] = i;
+    memcpy(folds->rows + set->n, folds->rows, set->n * sizeof(*folds->rows));
+    free(fold_of);
+    free(next);
+}
+
+void cli_fit_folds_free(struct fit_folds *folds)
+{
+    free(folds->starts);
+    free(folds->rows);
+    memset(folds, 0, sizeof(*folds));
+}
+
+struct fit_part cli_fit_fold(const struct fit_folds *folds, const struct fit_set *set, size_t k)
+{
+    return (struct fit_part){ .set = set,
+                              .rows = folds->rows + folds->starts[k],
+                              .n = folds->starts[k + 1] - folds->starts[k] };
+}
+
+struct fit_part cli_fit_other_folds(const struct fit_folds *folds, const struct fit_set *set,
+                                    size_t k)
+{
+    return (struct fit_part){ .set = set,
+                              .rows = folds->rows + folds->starts[k + 1],
+                              .n = set->n - cli_fit_fold(folds, set, k).n };
+}
+
+size_t cli_fit_rarest_label(const struct fit_set *set, size_t *n_texts)
+{
+    struct hashed *all = hashes(set, 0);
+    size_t rarest = 0;
+
+    *n_texts = SIZE_MAX;
+    qsort(all, set->n, sizeof(*all), by_label_and_hash);
+    for (size_t i = 0, end, n; i < set->n; i = end) {
+        for (end = i + 1, n = 1; end < set->n && all[end].label == all[i].label; end++)
+            n += all[end].hash != all[end - 1].hash;
+        if (n < *n_texts) {
+            *n_texts = n;
+            rarest = (size_t)all[i].label;
+        }
+    }
+    free(all);
+    return rarest;
 }

@@ -1,7 +1,8 @@
 /*
  * fit.h - the parts of `gpuserve fit`, which trains a linear classifier head on embeddings.
  *
- *   data.c: labelled texts -> vectors.c: embeddings -> solve.c: weights -> head.c: head file
+ *   data.c: labelled texts -> vectors.c: embeddings -> select_c.c: C -> solve.c: weights
+ *   -> head.c: head file
  *
  * commands/fit.c calls them in this order. minimize.c is the optimizer that solve.c uses.
  * `gpuserve eval` and `bench --lstm` read labelled texts and run models on them with these parts.
@@ -15,7 +16,6 @@
 
 #define FIT_LABELS 4096
 #define FIT_DEFAULT_C 10.0
-#define FIT_DEFAULT_TOLERANCE 1e-4 /* scikit-learn's default */
 
 /* A label as given in the data, and as named in the head. */
 struct fit_label {
@@ -55,6 +55,10 @@ void cli_fit_set_free(struct fit_set *set);
  * renumbers the labels of the sets' texts. */
 int cli_fit_order_labels(struct fit_labels *labels, struct fit_set *const *sets, size_t n_sets,
                          const struct cli_list *names);
+/* Checks that each label has a name of its own and a text in `train`, which was read from `path`.
+ * CLI_OK, CLI_FAILED or CLI_USAGE. */
+int cli_fit_check_labels(const struct fit_labels *labels, const struct fit_set *train,
+                         const char *path);
 void cli_fit_labels_free(struct fit_labels *labels);
 /* map[i]: index of label i, by its name, among the labels of the model's classifier. An error if
  * the classifier lacks one. */
@@ -71,6 +75,34 @@ int cli_fit_split_labels(struct fit_set *from, struct fit_set *to, const struct 
 void cli_fit_sample(struct fit_set *set, size_t limit, uint64_t seed);
 /* Number of texts of `a` that are also in `b`. */
 size_t cli_fit_common(const struct fit_set *a, const struct fit_set *b);
+
+/* A part of a set: the texts rows[n], or the first n where rows is NULL. */
+struct fit_part {
+    const struct fit_set *set;
+    const size_t *rows; /* [n] */
+    size_t n;
+};
+
+struct fit_part cli_fit_all(const struct fit_set *set);
+
+/* A set in n parts of about equal size. */
+struct fit_folds {
+    size_t n;
+    size_t *starts; /* [n + 1] fold k is rows[starts[k]] to rows[starts[k + 1] - 1] */
+    size_t *rows;   /* [2 * set->n] the rows twice: the texts outside of a fold are one range too */
+};
+
+/* Makes n stratified folds: each label is spread evenly over them. Equal texts are in one fold. A
+ * hash of text and seed orders the texts, the order of the file has no effect. */
+void cli_fit_folds_init(struct fit_folds *folds, const struct fit_set *set, size_t n,
+                        uint64_t seed);
+void cli_fit_folds_free(struct fit_folds *folds);
+/* The texts of fold k, and those of the other folds. */
+struct fit_part cli_fit_fold(const struct fit_folds *folds, const struct fit_set *set, size_t k);
+struct fit_part cli_fit_other_folds(const struct fit_folds *folds, const struct fit_set *set,
+                                    size_t k);
+/* The label with the fewest different texts, and their number. Each label has a text. */
+size_t cli_fit_rarest_label(const struct fit_set *set, size_t *n_texts);
 
 /* ------------------------------------------------------------------------------------- vectors */
 
@@ -94,17 +126,25 @@ struct fit_head {
     bool converged;
 };
 
+/* --tolerance, or the default. */
+double cli_fit_tolerance(const struct cli_args *args);
 /* Minimizes  C * sum of log losses + 1/2 * sum of squared weights  (biases are not penalized), the
  * objective of scikit-learn's LogisticRegression. Starts from the weights in `head`. Stops when the
  * max norm of the mean loss's gradient is at most `tolerance`. */
-void cli_fit_solve(struct fit_head *head, const struct fit_set *set, double c, double tolerance);
+void cli_fit_solve(struct fit_head *head, const struct fit_part *part, double c, double tolerance);
 void cli_fit_head_init(struct fit_head *head, size_t n_labels, size_t dim);
 void cli_fit_head_free(struct fit_head *head);
 
-/* The label with the highest logit for a vector; of equal logits the first. */
-size_t cli_fit_predict(const struct fit_head *head, const float *vector);
-/* Fraction of the set's texts whose predicted label is correct. */
-double cli_fit_accuracy(const struct fit_head *head, const struct fit_set *set);
+struct fit_score {
+    double c;
+    double log_loss; /* mean of -log(probability of the text's label) */
+    double accuracy; /* fraction of the texts whose predicted label is correct */
+};
+
+/* Log loss and accuracy of a head on some texts; c is 0. Writes the label with the highest logit of
+ * each text, of equal logits the first, to found[part->n] unless that is NULL. */
+struct fit_score cli_fit_score(const struct fit_head *head, const struct fit_part *part,
+                               int32_t *found);
 
 /* Limited-memory BFGS (L-BFGS): moves x[n] to a minimum of `f`, which returns the value and writes
  * the gradient. Stops when the max norm of the gradient is at most `tolerance`. */
@@ -116,6 +156,35 @@ struct cli_minimum {
 struct cli_minimum cli_minimize(cli_function f, void *of, double *x, size_t n, double tolerance,
                                 int max_iterations);
 
+/* ------------------------------------------------------------------------------ selection of C */
+
+/* The grid of LogisticRegressionCV of scikit-learn: 10 values from 1e-4 to 1e4, evenly spaced in
+ * their logarithm. */
+#define FIT_GRID 10
+#define FIT_DEFAULT_FOLDS 5
+
+/* How C was chosen. */
+struct fit_selection {
+    const char *method;     /* "fixed" by --C, "cross-validation", "validation" or "default" */
+    struct fit_folds folds; /* of the cross-validation; else n is 0 */
+    double c;
+    struct fit_score scores[FIT_GRID]; /* [n_scores] of each C, means over the folds */
+    size_t n_scores;
+};
+
+/* Chooses the method, before the embeddings are computed: --C, the texts of `validation` if there
+ * are some, else a cross-validation over `train`. Where that is impossible FIT_DEFAULT_C, with a
+ * warning, or an error if --folds asks for it. */
+int cli_fit_selection_init(struct fit_selection *selection, const struct fit_set *train,
+                           const struct fit_set *validation, const struct fit_labels *labels,
+                           const struct cli_args *args);
+void cli_fit_selection_free(struct fit_selection *selection);
+/* Sets C: where the method does not set it, to the value of the grid with the lowest log loss, the
+ * smallest of equal ones. */
+void cli_fit_select(struct fit_selection *selection, const struct fit_set *train,
+                    const struct fit_set *validation, size_t n_labels, size_t dim,
+                    const struct cli_args *args);
+
 /* ---------------------------------------------------------------------------------------- file */
 
 /* Provenance that the head file's metadata records. */
@@ -123,7 +192,8 @@ struct fit_origin {
     const char *data; /* name of the training data */
     size_t n_train, n_validation, n_test;
     double train_accuracy, validation_accuracy, test_accuracy; /* negative: not measured */
-    double c;
+    const struct fit_selection *selection;
+    uint64_t seed;           /* of the folds */
     const char *fingerprint; /* fingerprint of the embedding model */
 };
 

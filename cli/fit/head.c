@@ -25,6 +25,18 @@ static void set_number(json_t *object, const char *key, double number)
     set_text(object, key, text);
 }
 
+/* How C was chosen. */
+static void set_selection(json_t *object, const struct fit_origin *origin)
+{
+    const struct fit_selection *selection = origin->selection;
+
+    set_text(object, "C_selection", selection->method);
+    if (!selection->folds.n)
+        return;
+    set_number(object, "n_folds", (double)selection->folds.n);
+    set_number(object, "seed", (double)origin->seed);
+}
+
 /* Fields that a reader needs, then the provenance. Safetensors metadata values are strings. */
 static json_t *metadata(const struct fit_labels *labels, const struct fit_origin *origin)
 {
@@ -43,7 +55,8 @@ static json_t *metadata(const struct fit_labels *labels, const struct fit_origin
     set_text(object, "gpuserve_version", gpuserve_version());
     set_text(object, "model_fingerprint", origin->fingerprint);
     set_text(object, "provenance", origin->data);
-    set_number(object, "C", origin->c);
+    set_number(object, "C", origin->selection->c);
+    set_selection(object, origin);
     set_number(object, "n_train", (double)origin->n_train);
     set_number(object, "train_accuracy", origin->train_accuracy);
     if (origin->n_validation) {

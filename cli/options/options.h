@@ -100,7 +100,7 @@ struct cli_args {
     /* fit */
     const char *train, *validation, *test, *label_column, *data_name;
     double c, tolerance, split, seed;
-    uint32_t limit;
+    uint32_t limit, folds;
     struct cli_list label_names, where;
     /* eval */
     const char *dtypes, *precisions; /* "float32,int8" */

@@ -892,6 +892,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_model_inspect": (c_int, [
         c_void_p,
         c_char_p,
+        POINTER(ModelOptions),
         c_void_p,
         c_size_t,
         POINTER(c_size_t),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -149,15 +150,14 @@ def output(out: Optional[Floats], n: int, columns: int) -> Floats:
 
 def converted(vectors: Any, alone: bool, to_numpy: bool, to_tensor: bool) -> Any:
     if to_tensor:
-        import torch
-
+        torch: Any = importlib.import_module("torch")
         return torch.from_numpy(vectors)
     return vectors if to_numpy or alone else list(vectors)
 
 
 def labelled(labels: List[str], scores: Floats, top_k: Optional[int]) -> Any:
     order = np.argsort(-scores, kind="stable")[: len(labels) if top_k is None else top_k]
-    found = [{"label": labels[i], "score": float(scores[i])} for i in order]
+    found: List[Dict[str, Any]] = [{"label": labels[i], "score": float(scores[i])} for i in order]
     return found[0] if top_k == 1 else found
 
 

@@ -45,6 +45,10 @@ class Conversion(NamedTuple):
     zero_values: int
 
 
+def _ignore(_stage: str, _done: int, _total: int) -> None:
+    """The progress of a call that shows none."""
+
+
 def _pruning(prune: "int | str") -> int:
     if prune == "2:4":
         return _abi.PRUNE_2_4
@@ -71,7 +75,7 @@ def convert(model_name_or_path: Path, output: Path, dtype: str, *, force: bool =
         progress: called with (stage, done, total); False cancels.
     """
     # Always with a callback: Python delivers Ctrl-C in it.
-    opening = Opening({"progress": progress or (lambda _stage, _done, _total: None)})
+    opening = Opening({"progress": progress or _ignore})
     options = _abi.new(
         _abi.ConvertOptions, dtype=named(WEIGHT_DTYPES, dtype, "dtype"), force=int(bool(force)),
         max_file_bytes=number(max_shard_size, "max_shard_size", 64), prune=_pruning(prune), progress=opening.struct.progress)

@@ -28,12 +28,14 @@ class Directory:
         return {name: getattr(footprint, name) for name, *_ in footprint._fields_[1:]}
 
     @staticmethod
-    def inspect(model_name_or_path: Path, *, context: Optional[Context] = None) -> Dict[str, Any]:
-        """Describe a model directory, from its configuration and file headers only."""
+    def inspect(model_name_or_path: Path, *, context: Optional[Context] = None,
+                **options: Any) -> Dict[str, Any]:
+        """Describe a model directory, from its configuration and file headers only; options as for Model."""
+        opening = Opening(options)
         with private_or(context) as used:
             facts: Dict[str, Any] = json.loads(text_of(
                 used._library.gpuserve_model_inspect, used._open_handle(),
-                encode_path(model_name_or_path)))
+                encode_path(model_name_or_path), byref(opening.struct)))
         return facts
 
     @staticmethod
@@ -53,7 +55,11 @@ class Directory:
                        n_texts=number(n_texts, "n_texts"), rounds=number(rounds, "rounds"),
                        trace=int(trace))
         found: List[bytes] = []
-        write = _abi.TextFn(lambda _user, text, _size: found.append(text))
+
+        def keep(_user: Any, text: bytes, _size: int) -> None:
+            found.append(text)
+
+        write = _abi.TextFn(keep)
         with private_or(context) as used:
             call(used._library.gpuserve_model_profile, used._open_handle(),
                  encode_path(model_name_or_path), byref(opening.struct), byref(how),

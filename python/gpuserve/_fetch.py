@@ -30,7 +30,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     max_redirections = MAX_REDIRECTS
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        before, after = urlsplit(str(req.full_url)), urlsplit(newurl)
         if before.scheme == "https" and after.scheme != "https":
             raise urllib.error.URLError(f"the redirect to {after.scheme}://{after.netloc} is not encrypted")
         new = super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -80,7 +80,7 @@ def fetch(url: str, offset: int, token: str) -> int:
     begun = False
     try:
         try:
-            response = opener.open(request, timeout=STALL_S)
+            response: Any = opener.open(request, timeout=STALL_S)
         except urllib.error.HTTPError as error:
             response = error
         with response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import POINTER, byref, c_size_t, c_void_p, cast
-from typing import TYPE_CHECKING, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -50,10 +50,10 @@ class _Given:
             overlap=_abi.OVERLAP_NESTED if nested else _abi.OVERLAP_FLAT, multi_label=int(multi_label),
             truncation=truncation)
 
-    def read(self, library: object, query: c_void_p, i: int) -> List[Entity]:
+    def read(self, library: Any, query: c_void_p, i: int) -> List[Entity]:
         """The entities of text ``i``."""
         n = c_size_t()
-        at: Optional[int] = library.gpuserve_entity_query_found(query, i, byref(n))  # type: ignore[attr-defined]
+        at: Optional[int] = library.gpuserve_entity_query_found(query, i, byref(n))
         encoded = self.texts[i].encode()
         made: List[Entity] = []
         for one in cast(at, POINTER(_abi.FoundEntity))[:n.value] if at else ():

@@ -31,7 +31,7 @@ def _candidates() -> List[str]:
 
 
 def _open() -> ctypes.CDLL:
-    reasons = []
+    reasons: List[str] = []
     for path in _candidates():
         try:
             return ctypes.CDLL(path)

@@ -128,7 +128,7 @@ def encode_long(model: "Handle", view: "View", texts: Sequence[str], spans: Opti
     vectors = _array(library.gpuserve_long_texts_vectors(owned.pointer), shape, np.float32)
     first = np.searchsorted(chunks[:, _TEXT], np.arange(len(texts) + 1))
     late = fields["method"] == _abi.LONG_LATE
-    found = []
+    found: List[LongText] = []
     for i in range(len(texts)):
         part = slice(int(first[i]), int(first[i + 1]))
         found.append(LongText(vectors[part] if late else vectors[i],

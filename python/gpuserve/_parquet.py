@@ -6,6 +6,8 @@ without a part is pending. An interrupted job resumes with the pending units. A 
 because a worker was assumed dead, has one part.
 """
 
+# The framework has no types for pyright.
+# pyright: basic
 from __future__ import annotations
 
 import glob

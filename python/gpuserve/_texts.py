@@ -72,12 +72,13 @@ def address(array: "NDArray[Any]") -> int:
 
 def is_text(value: Any) -> bool:
     """True for one text; raises for anything that is neither a text nor a collection."""
+    name = type(value).__name__
     if isinstance(value, str):
         return True
     if value is None:
         raise TypeError("inputs is None, not a str or a list of them")
     if isinstance(value, (bytes, bytearray, int, float, dict)):
-        raise TypeError(f"inputs is {type(value).__name__}, not a str or a list of them")
+        raise TypeError(f"inputs is {name}, not a str or a list of them")
     if isinstance(value, np.ndarray) and value.ndim != 1:
         raise TypeError(f"inputs is an array of {value.ndim} dimensions, texts have one")
     return False

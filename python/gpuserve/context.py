@@ -8,7 +8,7 @@ import logging
 import threading
 import weakref
 from ctypes import byref, c_void_p, cast
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Generator, List, Optional
 
 from . import _abi
 from ._arguments import Path, named
@@ -149,7 +149,7 @@ class Context(Closing):
 
 
 @contextlib.contextmanager
-def private_or(context: Optional[Context]) -> Iterator[Context]:
+def private_or(context: Optional[Context]) -> Generator[Context, None, None]:
     """The caller's context, or a temporary one for the call."""
     used = context or Context()
     try:

@@ -480,13 +480,14 @@ class Model(Directory, Handle):
                           want_items=return_items, want_result=return_result)
         return made.with_more(made.output[0] if made.alone else made.output)
 
+    # A text is an iterable of texts to a type checker: the first that fits counts.
     @overload
-    def classify(self, inputs: str, pairs: Optional[str] = ..., *, top_k: Literal[1] = ...,
-                 **options: Any) -> Dict[str, Any]: ...
+    def classify(self, inputs: str, pairs: Optional[str] = ..., *,  # pyright: ignore[reportOverlappingOverload]
+                 top_k: Literal[1] = ..., **options: Any) -> Dict[str, Any]: ...
 
     @overload
-    def classify(self, inputs: str, pairs: Optional[str] = ..., *, top_k: Optional[int],
-                 **options: Any) -> Union[Dict[str, Any], List[Dict[str, Any]]]: ...
+    def classify(self, inputs: str, pairs: Optional[str] = ..., *,  # pyright: ignore[reportOverlappingOverload]
+                 top_k: Optional[int], **options: Any) -> Union[Dict[str, Any], List[Dict[str, Any]]]: ...
 
     @overload
     def classify(self, inputs: Iterable[str], pairs: Optional[Iterable[str]] = ..., *, top_k: Literal[1] = ...,
@@ -697,14 +698,14 @@ class Model(Directory, Handle):
 
     # -------------------------------------------------------------------------------- internal
 
-    def _rows(self, view: View, inputs: Union[str, Iterable[str]], task: int, columns: int,
+    def _rows(self, view: View, inputs: Union[str, Iterable[str], None], task: int, columns: int,
               fields: Dict[str, Any], *, pairs: Union[str, Iterable[str], None] = None,
               batch_size: Optional[int] = None, progress: Optional[bool] = None,
               out: Optional[Floats] = None, want_items: bool = False,
               want_result: bool = False) -> "_Made":
         """The rows of all inputs, and their outcome."""
         alone = _texts.is_text(inputs)
-        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(cast(Iterable[str], inputs))
         seconds = None if pairs is None else (
             [cast(str, pairs)] if _texts.is_text(pairs) else arguments.sequence(pairs))
         if seconds is not None and len(seconds) != len(texts):
@@ -775,10 +776,10 @@ class Model(Directory, Handle):
         del waiting[0]
         return started
 
-    def _token_embeddings(self, view: View, inputs: Union[str, Iterable[str]], fields: Dict[str, Any]) -> Any:
+    def _token_embeddings(self, view: View, inputs: Union[str, Iterable[str], None], fields: Dict[str, Any]) -> Any:
         """The token vectors of each text."""
         alone = _texts.is_text(inputs)
-        texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
+        texts = [cast(str, inputs)] if alone else arguments.sequence(cast(Iterable[str], inputs))
         width = int(view.facts["token_dim"])
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}

@@ -3,6 +3,8 @@
     make_pipeline(TextEmbedder("sentence-transformers/all-MiniLM-L6-v2"), LogisticRegression())
 """
 
+# The framework has no types for pyright.
+# pyright: basic
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Optional
@@ -65,5 +67,5 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         return True
 
     def __getstate__(self) -> Dict[str, Any]:
-        state: Dict[str, Any] = super().__getstate__()
+        state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_open", "_key")}

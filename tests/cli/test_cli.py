@@ -410,102 +410,6 @@ class Classify(Case):
             self.assertLess(os.path.getsize(head), 8192)
 
 
-class Fit(Case):
-    def rows(self, count, noise=0):
-        """Texts of three kinds, some with the wrong label."""
-        kinds = (("7", "the cat and dog number %d"), ("10", "invoice %d is due"),
-                 ("8", "rain and sun on day %d"))
-        for i in range(count):
-            label, text = kinds[i % 3]
-            yield ("10" if noise and i % noise == 0 else label), text % i
-
-    def csv(self, name, rows):
-        return self.write(name, "kind,body,extra\n" + "".join(
-            '%s,"%s, ""quoted""\nand more",x%s\n' % (label, text, label) for label, text in rows))
-
-    def fit(self, *options):
-        head = self.path("h.safetensors")
-        done = self.works("fit", "-m", model(SPLADE), "-o", head, "--json", "--label-column",
-                          "kind", "--text-column", "body", "-q", *options)
-        return json.loads(done.out), safetensors(head), done
-
-    def test_sets_and_labels(self):
-        train = self.csv("train.csv", self.rows(90, 7))
-        other = self.csv("other.csv", self.rows(30))
-        facts, tensors, _ = self.fit("--train", train, "--test", other, "--validation", other,
-                                     "--label-name", "10=bill", "--data-name", "made up")
-        meta = tensors["__metadata__"]
-        self.assertEqual(json.loads(meta["labels"]), ["7", "8", "bill"])  # by number, not "10" first
-        self.assertEqual((meta["activation"], meta["input"], meta["provenance"]),
-                         ("softmax", "normalized", "made up"))
-        self.assertEqual((meta["n_train"], meta["n_test"]), ("90", "30"))
-        self.assertRegex(meta["model_fingerprint"], "^[0-9a-f]{32}$")
-        self.assertEqual(tensors["weight"][0], [3, 128])
-        self.assertEqual(tensors["bias"][0], [3])
-        self.assertGreater(facts["test_accuracy"], 0.95)
-        self.assertEqual(facts["n_validation"], 30)
-
-    def slopes(self, rows, tensors, c):
-        """The gradient of C * sum of log losses + 1/2 * squared weights at the head's weights; for
-        two labels of scikit-learn's one row, the difference of the two here."""
-        vectors = [o["embedding"] for o in lines(self.works(
-            "embed", "-m", model(SPLADE), "-d", "cpu", "--normalize",
-            stdin="\n".join(text for _, text in rows)).out)]
-        labels = json.loads(tensors["__metadata__"]["labels"])
-        weight, bias, dim = tensors["weight"][1], tensors["bias"][1], len(vectors[0])
-        count = len(labels)
-        slopes = [[weight[k * dim + j] for j in range(dim)] + [0] for k in range(count)]
-        if count == 2:
-            slopes[1] = [b - a for a, b in zip(*slopes)]
-        for (label, _), vector in zip(rows, vectors):
-            odds = [math.exp(sum(w * x for w, x in zip(weight[k * dim:], vector)) + bias[k])
-                    for k in range(count)]
-            for k in range(count):
-                wrong = c * (odds[k] / sum(odds) - (labels[k] == label))
-                for j, x in enumerate(vector + [1]):
-                    slopes[k][j] += wrong * x
-        return slopes[1] if count == 2 else sum(slopes, [])
-
-    def test_head_is_at_the_minimum(self):
-        for count in (3, 2):
-            rows = [(label, text) for label, text in self.rows(60, 7) if count == 3 or label != "8"]
-            train = self.write("train.jsonl", "".join(
-                json.dumps({"kind": label, "body": text}) + "\n" for label, text in rows))
-            for c in (0.5, 10):
-                _, tensors, _ = self.fit("--train", train, "--C", c, "--tolerance", "1e-8")
-                self.assertEqual(tensors["weight"][0][0], count)
-                steepest = max(map(abs, self.slopes(rows, tensors, c)))
-                self.assertLess(steepest, 2e-4, (count, c))
-
-    def test_split_keeps_equal_texts_together(self):
-        rows = list(self.rows(60))
-        train = self.csv("train.csv", rows * 3)
-        facts, _, done = self.fit("--train", train, "--split", 0.3)
-        self.assertEqual(facts["n_train"] + facts["n_test"], 180)
-        self.assertEqual(facts["n_test"] % 3, 0)
-        self.assertTrue(20 < facts["n_test"] < 90, facts)
-        self.assertNotIn("also training texts", done.err)
-
-    def test_limit_and_where(self):
-        train = self.csv("train.csv", self.rows(60))
-        self.assertEqual(self.fit("--train", train, "--limit", 30)[0]["n_train"], 30)
-        self.fails(1, "only one label", "fit", "-m", model(SPLADE), "-o", self.path("x"),
-                   "--train", train, "--label-column", "kind", "--text-column", "body", "--where",
-                   "extra=x7")
-
-    def test_faults(self):
-        head = self.path("x.safetensors")
-        for content, message in (("kind,body\n", "no labelled texts"), ("a,b\n1,2\n", "is missing"),
-                                 ("kind,body\n,text\n", "line 2: a label is empty")):
-            self.fails(1, message, "fit", "-m", model(SPLADE), "--label-column", "kind",
-                       "--text-column", "body", "-o", head, "--train", self.write("t.csv", content))
-        train = self.csv("train.csv", self.rows(9))
-        for options in (("--where", "x"), ("--label-name", "7"), ("--test", "t", "--split", "0.1")):
-            self.fails(2, options[0], "fit", "-m", model(SPLADE), "--label-column", "kind",
-                       "--text-column", "body", "-o", head, "--train", train, *options)
-        self.assertFalse(os.path.exists(head))
-
-
 class Similarity(Case):
     def test_matrix(self):
         rows = lines(self.works("similarity", "-m", model(MINILM), "a cat", "a kitten",
@@ -639,6 +543,17 @@ class Facts(Case):
         text = self.works("inspect", model(MINILM)).out
         self.assertRegex(text, r"(?m)^dim: +384$")
         self.fails(1, "nowhere", "inspect", self.path("nowhere"))
+
+    def test_inspect_describes_the_model_as_it_is_opened(self):
+        facts = json.loads(self.works("inspect", model(MINILM), "--head", "sentiment", "--pooling", "cls",
+                                      "--max-tokens", "100", "--json").out)
+        self.assertEqual((facts["labels"], facts["score"]), (["negative", "positive"], "softmax"))
+        self.assertIn("classify", facts["tasks"])
+        self.assertEqual((facts["pooling"], facts["max_tokens"]), (["cls"], 100))
+        text = self.works("inspect", model(MINILM), "--head", "sentiment").out
+        self.assertRegex(text, r"(?m)^labels: +negative, positive$")
+        self.assertRegex(self.works("inspect", model(MINILM)).out, r"(?m)^labels: +-$")
+        self.fails(1, "prompt-injection", "inspect", model(MINILM), "--head", "nothing")
         self.fails(2, "bench does not accept texts", "bench", model(MINILM), "a text")
 
     def test_memory_budget(self):

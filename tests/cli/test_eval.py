@@ -127,7 +127,7 @@ class Eval(Case):
         want = WANT["classification"]
         train, test = self.labelled("train.csv", want["train"]), self.labelled("test.jsonl", want["test"])
         head = self.path("head.safetensors")
-        self.works("fit", TINY, "--train", train, "--tolerance", "1e-7", "-o", head, "-d", "cpu")
+        self.works("fit", TINY, "--train", train, "--C", "10", "--tolerance", "1e-7", "-o", head, "-d", "cpu")
         texts = self.write("texts.txt", "".join(text + "\n" for text, _ in want["test"]))
         found = [row["label"] for row in lines(self.works("classify", TINY, "--head", head, "-i", texts, "-d", "cpu").out)]
         self.assertEqual(found, want["all"]["found"])

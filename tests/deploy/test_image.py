@@ -87,6 +87,19 @@ class Docker(Served):
         for name in re.findall(r"^subdir\('([\w/]+)'\)", read("meson.build"), re.M):
             self.assertNotIn(name.split("/")[0], left_out)
 
+    def test_commands_of_the_readme(self):
+        """Those of README.md name the file, the volume, the port and the variables of the image, and serve what they pull."""
+        build, pull, serve = map(shlex.split, re.findall(r"^    (docker .*)$", read("README.md"), re.M))
+        after = lambda command, option: command[command.index(option) + 1]  # noqa: E731
+        self.assertEqual(after(build, "-f"), "deploy/docker/Dockerfile")
+        image = after(build, "-t")
+        self.assertEqual((after(pull, image), pull[-1]), ("pull", serve[-1]))
+        self.assertEqual(serve[serve.index(image):-1], [image])  # the entry point has the command
+        self.assertEqual({after(command, "-v").split(":")[1] for command in (pull, serve)}, {last_of("Dockerfile", "VOLUME")})
+        self.assertEqual(after(serve, "-p").split(":")[1], last_of("Dockerfile", "EXPOSE"))
+        self.assertEqual(last_of("Dockerfile", "EXPOSE"), variables_of("Dockerfile")["GPUSERVE_PORT"])
+        self.assertEqual(after(serve, "-e").split("=")[0], "GPUSERVE_API_KEY")
+
     def test_packages(self):
         """What is built with is what ./dev installs, except the tests' libdnnl."""
         declared = re.search(r"^build_packages=\((.*?)^\)", read("tools/dev/packages.sh"),

@@ -223,6 +223,9 @@ class Facts(Case):
 
     def test_inspect_and_profile(self):
         self.assertEqual(Model.inspect(model(TINY))["architecture"], "BertForMaskedLM")
+        self.assertEqual(Model.inspect(model(MINILM))["labels"], [])
+        self.assertEqual(Model.inspect(model(MINILM), head="sentiment")["labels"], ["negative", "positive"])
+        self.assertEqual(Model.inspect(model(MINILM), max_tokens=99)["max_tokens"], 99)
         told = Model.profile(model(TINY), rounds=1, text_tokens=16, n_texts=2, device="cpu")
         self.assertEqual(told["device"], "cpu")
 

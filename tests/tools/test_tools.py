@@ -187,6 +187,16 @@ def test_names_of_files_that_are_gone_are_found():
     assert check_sources.gone("[results](benchmarks/results/y.json), base/x.c", files) is None
 
 
+def test_outputs_of_a_notebook_are_found():
+    code = {"cell_type": "code", "execution_count": None, "outputs": [], "source": ["print(1)"]}
+    cells = [{"cell_type": "markdown", "source": ["# A"]}, code, {**code, "outputs": [{"output_type": "stream", "text": "1"}]},
+             {**code, "execution_count": 3}, {**code, "source": []}]
+    found = check_sources.notebook_findings("x.ipynb", json.dumps({"cells": cells}))
+    assert [line.split(":")[1].split()[1] for line in found] == ["3", "4", "5"], found
+    with tree(check_sources, x_dot_ipynb=json.dumps({"cells": cells[2:3]}) + "\n"):
+        assert len(check_sources.findings("x.ipynb", {"x.ipynb"})) == 1
+
+
 @contextlib.contextmanager
 def tree(checker, **files):
     """A folder of files in place of the checkout, for one of the checks."""

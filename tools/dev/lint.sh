@@ -40,13 +40,15 @@ lint_python()
     python_sources | xargs -r pyflakes3
 }
 
-# The Python package with mypy; what it is held to stands in python/pyproject.toml alone. The environment is
-# that of the frameworks: the adapters are read with what they adapt to.
+# The Python package with mypy and pyright; what it is held to stands in python/pyproject.toml alone. The environment
+# is that of the frameworks: the adapters are read with what they adapt to.
 lint_types()
 {
-    local venv
+    local venv checker
     venv=$(python_env frameworks tests/requirements-frameworks.txt)
-    "$venv/bin/python" -m mypy --cache-dir build/mypy --config-file python/pyproject.toml python/gpuserve
+    checker=$(python_env types tests/requirements-types.txt)
+    "$venv/bin/python" -m mypy --cache-dir build/mypy --config-file python/pyproject.toml python/gpuserve &&
+        "$checker/bin/python" -m basedpyright --project python --pythonpath "$venv/bin/python"
 }
 
 lint_includes()

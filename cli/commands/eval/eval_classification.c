@@ -136,31 +136,6 @@ static int classify(struct classification *c, gpuserve_model *model, const struc
 /* ----------------------------------------------------------------------------------- a linear head
  */
 
-/* Each label of the data is a label of the head, so it must have a name of its own and, with
- * --train, training texts. */
-static int check_labels(const struct classification *c, const struct cli_args *args)
-{
-    bool *is_trained = cli_alloc(c->labels.n, sizeof(*is_trained));
-    int result = CLI_OK;
-
-    for (size_t i = 0; i < c->train.n; i++)
-        is_trained[c->train.labels[i]] = true;
-    for (size_t i = 0; i < c->labels.n && result == CLI_OK; i++) {
-        const struct fit_label *label = &c->labels.items[i];
-
-        if (!is_trained[i])
-            result = cli_fail("%s: label \"%s\" has no text in %s", label->where, label->given,
-                              args->train);
-        for (size_t j = 0; j < i && result == CLI_OK; j++) {
-            if (strcmp(label->name, c->labels.items[j].name) == 0)
-                result = cli_usage("--label-name: labels \"%s\" and \"%s\" have the same name",
-                                   c->labels.items[j].given, label->given);
-        }
-    }
-    free(is_trained);
-    return result;
-}
-
 static int split(struct classification *c, json_t *row, const struct cli_args *args)
 {
     const double part = args->split > 0 ? args->split : DEFAULT_SPLIT;
@@ -180,23 +155,21 @@ static int split(struct classification *c, json_t *row, const struct cli_args *a
     common = cli_fit_common(&c->train, &c->test);
     if (common && !args->quiet)
         cli_warn("%zu of %zu test texts are also training texts", common, c->test.n);
-    return check_labels(c, args);
+    return cli_fit_check_labels(&c->labels, &c->train, args->train ? args->train : args->input);
 }
 
 static void predict(struct classification *c, size_t dim, const struct cli_args *args)
 {
+    const struct fit_part train = cli_fit_all(&c->train), test = cli_fit_all(&c->test);
     struct fit_head head;
 
     cli_fit_head_init(&head, c->labels.n, dim);
-    cli_fit_solve(&head, &c->train, args->c > 0 ? args->c : FIT_DEFAULT_C,
-                  args->tolerance > 0 ? args->tolerance : FIT_DEFAULT_TOLERANCE);
+    cli_fit_solve(&head, &train, args->c > 0 ? args->c : FIT_DEFAULT_C, cli_fit_tolerance(args));
     if (!head.converged && !args->quiet)
         cli_warn("the solver stopped after %d steps before it reached its tolerance",
                  head.iterations);
-    for (size_t i = 0; i < c->test.n; i++) {
-        c->wanted[i] = c->test.labels[i];
-        c->found[i] = (int32_t)cli_fit_predict(&head, c->test.vectors + i * dim);
-    }
+    memcpy(c->wanted, c->test.labels, c->test.n * sizeof(*c->wanted));
+    cli_fit_score(&head, &test, c->found);
     cli_fit_head_free(&head);
 }
 

@@ -194,16 +194,19 @@ static struct gsv_json describe(const struct gsv_plan *plan)
 }
 
 GPUSERVE_API gpuserve_status gpuserve_model_inspect(gpuserve_context *context, const char *model,
-                                                    char *text, size_t capacity, size_t *size,
+                                                    const gpuserve_model_options *given, char *text,
+                                                    size_t capacity, size_t *size,
                                                     gpuserve_error *error)
 {
-    const gpuserve_model_options defaults = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model_options options;
     struct gsv_plan plan;
     struct gsv_json json;
     gpuserve_status st = gsv_context_check(context, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_plan_read(&plan, context, model, &defaults, error);
+        st = gsv_read_model_options(&options, given, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_plan_read(&plan, context, model, &options, error);
     if (st != GPUSERVE_OK)
         return st;
     json = describe(&plan);

@@ -148,7 +148,7 @@ class BaseModel:
               local_files_only: bool, options: Dict[str, Any]) -> None:
         if name is None:
             raise InvalidError(f"{type(self).__name__} needs model_name_or_path")
-        path = os.fspath(name)
+        path = cast(str, os.fspath(name))
         if not os.path.exists(path):
             if "/" not in path and path.lower() not in OWN_NAMES and self.default_huggingface_organization:
                 path = f"{self.default_huggingface_organization}/{path}"
@@ -316,8 +316,9 @@ class BaseModel:
         """Results of parts of the inputs, in order: one part, or chunks by the workers of a pool."""
         if chunk_size is not None and whole(chunk_size, "chunk_size") <= 0:
             raise InvalidError(f"chunk_size is {chunk_size}, it must be 1 at least")
-        if pool is None and isinstance(device, (list, tuple)) and len(device):
-            pool = self.start_multi_process_pool(list(device))
+        devices: List[Any] = list(cast(Any, device)) if isinstance(device, (list, tuple)) else []
+        if pool is None and devices:
+            pool = self.start_multi_process_pool(devices)
         if pool is None or not len(inputs):
             return [work(self._on(None if isinstance(device, (list, tuple)) else device), inputs)]
         n = len(pool["processes"])
@@ -390,10 +391,11 @@ class BaseModel:
 
 def texts_of(inputs: Any) -> Tuple[List[str], bool]:
     """The texts of a call, and whether it is a single one."""
+    name = type(inputs).__name__
     if isinstance(inputs, str):
         return [inputs], True
     if inputs is None or isinstance(inputs, (bytes, dict, int)) or hasattr(inputs, "size") and callable(inputs.size):
-        raise InvalidError(f"inputs is {type(inputs).__name__}, not a str or a list of them")
+        raise InvalidError(f"inputs is {name}, not a str or a list of them")
     found = inputs.tolist() if isinstance(inputs, np.ndarray) else list(inputs)
     for i, one in enumerate(found):
         if not isinstance(one, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -33,9 +33,10 @@ def _pairs(inputs: Any) -> Tuple[List[Tuple[str, str]], bool]:
     alone = len(given) > 0 and isinstance(given[0], str)
     found: List[Tuple[str, str]] = []
     for i, one in enumerate([given] if alone else given):
-        if not isinstance(one, (list, tuple)) or len(one) != 2 or not all(isinstance(text, str) for text in one):
+        pair: List[Any] = list(cast(Any, one)) if isinstance(one, (list, tuple)) else []
+        if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
             raise InvalidError(f"input {i} is not a pair of texts")
-        found.append((one[0], one[1]))
+        found.append((pair[0], pair[1]))
     return found, alone
 
 
@@ -103,7 +104,8 @@ class CrossEncoder(BaseModel):
         """The library's name of the model's activation, by the rules of sentence-transformers."""
         config = self._config("config.json")
         saved = self._config("config_sentence_transformers.json")
-        named = (saved.get("activation_fn") or (config.get("sentence_transformers") or {}).get("activation_fn")
+        of_config: Dict[str, Any] = config.get("sentence_transformers") or {}
+        named: Any = (saved.get("activation_fn") or of_config.get("activation_fn")
                  or config.get("sbert_ce_default_activation_function"))
         if named is None:
             return "sigmoid" if self.num_labels == 1 else "raw"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, Union, overload
+from typing import Any, Dict, Generator, List, Literal, Optional, Sequence, Union, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,7 +236,7 @@ class SentenceTransformer(BaseModel):
         return self.get_embedding_dimension()
 
     @contextlib.contextmanager
-    def truncate_embeddings(self, truncate_dim: Optional[int]) -> Iterator[None]:
+    def truncate_embeddings(self, truncate_dim: Optional[int]) -> Generator[None, None, None]:
         """Another `truncate_dim` in a ``with`` statement."""
         before, self.truncate_dim = self.truncate_dim, truncate_dim
         try:

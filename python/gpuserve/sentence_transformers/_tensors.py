@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from functools import lru_cache
-from typing import Any, Sequence
+from typing import Any, List, Sequence, cast
 
 import numpy as np
 
@@ -44,14 +44,15 @@ def device(name: str) -> Any:
 def array(values: Any) -> Any:
     """An array of an array, a tensor, or a list of either; sparse tensors become dense."""
     if isinstance(values, np.ndarray):
-        return values
+        return cast(Any, values)
     if hasattr(values, "detach"):
         dense = values.detach().to_dense() if values.layout != torch().strided else values.detach()
         dense = dense.cpu()
         return dense.float().numpy() if dense.dtype == torch().bfloat16 else dense.numpy()
-    if isinstance(values, (list, tuple)) and len(values) and not np.isscalar(values[0]):
-        return np.stack([array(one) for one in values])
-    return np.asarray(values)
+    many: List[Any] = list(cast(Any, values)) if isinstance(values, (list, tuple)) else []
+    if many and not np.isscalar(many[0]):
+        return np.stack([array(one) for one in many])
+    return np.asarray(cast(Any, values))
 
 
 def rows(values: Any, name: str = "embeddings") -> Floats:

@@ -37,7 +37,8 @@ def truncate_embeddings(embeddings: Any, truncate_dim: Optional[int]) -> Any:
 
 def _best(scores: Any, top_k: int) -> Any:
     """Columns of the largest scores of each row, best first; equal scores in the order of the columns."""
-    n = scores.shape[1]
+    n = int(scores.shape[1])
+    kept: Any
     if top_k < n:
         kept = np.sort(np.argpartition(-scores, top_k - 1, axis=1)[:, :top_k], axis=1)
     else:
@@ -68,7 +69,7 @@ def semantic_search(query_embeddings: Any, corpus_embeddings: Any, query_chunk_s
         ids: Any = np.empty((len(part), 0), dtype=np.int64)
         for begin in range(0, len(corpus), corpus_chunk_size):
             made = array(score_function(part, tensor(corpus[begin:begin + corpus_chunk_size])))
-            columns = np.broadcast_to(np.arange(begin, begin + made.shape[1]), made.shape)
+            columns: Any = np.broadcast_to(np.arange(begin, begin + int(made.shape[1])), made.shape)
             scores, ids = np.concatenate([scores, made], axis=1), np.concatenate([ids, columns], axis=1)
             best = _best(scores, top_k)
             scores, ids = np.take_along_axis(scores, best, axis=1), np.take_along_axis(ids, best, axis=1)

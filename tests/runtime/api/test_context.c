@@ -255,7 +255,8 @@ Test(context, doctor_inspect_and_info_are_json_that_says_why)
     cr_expect_gt(strlen(json_string_value(json_object_get(cuda, "remedy"))), 10);
     json_decref(json);
 
-    cr_assert_eq(gpuserve_model_inspect(context, ".", page, sizeof(page), NULL, NULL), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_inspect(context, ".", NULL, page, sizeof(page), NULL, NULL),
+                 GPUSERVE_OK);
     json = parse(page);
     cr_expect_str_eq(json_string_value(json_object_get(json, "architecture")), "FakeModel");
     cr_expect_eq(json_array_size(json_object_get(json, "labels")), FAKE_LABELS);

@@ -87,7 +87,7 @@ static void use_context(gpuserve_context *context, long n)
 
     st[0] = gpuserve_context_doctor(context, NULL, text, sizeof(text), NULL, NULL);
     st[1] = gpuserve_context_metrics(context, text, sizeof(text), NULL, NULL);
-    st[2] = gpuserve_model_inspect(context, ".", text, sizeof(text), NULL, NULL);
+    st[2] = gpuserve_model_inspect(context, ".", NULL, text, sizeof(text), NULL, NULL);
     st[3] = gpuserve_model_footprint(context, ".", NULL, &footprint, NULL);
     st[4] = gpuserve_device_list(context, &device, 1, &count, NULL);
     st[5] = gpuserve_context_set_budget(context, "cpu", UINT64_C(1) << 40, NULL);
