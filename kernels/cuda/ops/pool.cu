@@ -24,7 +24,7 @@ namespace
 /* Threads of a block: the rows of one text are read by many groups. More pay for long texts. */
 const int FEW_THREADS = 512;
 const int MANY_THREADS = 1024;
-const int LONG_TEXT = 64;     /* tokens */
+const int LONG_ROWS = 64;     /* tokens */
 const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
 struct pool_args {
@@ -159,7 +159,7 @@ template <typename T, int width>
 cudaError_t launch_width(const struct pool_args &args, const struct gpuserve_batch &batch,
                          cudaStream_t stream)
 {
-    if (batch.n_rows / LONG_TEXT >= batch.n_sequences)
+    if (batch.n_rows / LONG_ROWS >= batch.n_sequences)
         return launch_threads<T, width, MANY_THREADS>(args, batch.n_sequences, stream);
     return launch_threads<T, width, FEW_THREADS>(args, batch.n_sequences, stream);
 }
