@@ -27,6 +27,14 @@ const int MANY_THREADS = 1024;
 const int LONG_ROWS = 64;     /* tokens */
 const int MAX_HIDDEN = 11264; /* floats of a row in 48 KiB of shared memory, with the scratch */
 
+/* Rows that a thread reads at once. ptxas spills registers of the large block on sm_120 with more.
+ */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+const int UNROLLED = 2;
+#else
+const int UNROLLED = 4;
+#endif
+
 struct pool_args {
     const void *in;
     float *out;
@@ -79,7 +87,7 @@ __device__ void pool_rows(const struct pool_args &args, const T *rows, int first
 #pragma unroll
         for (int j = 0; j < width; j++)
             x[j] = is_max ? gsv_max::identity() : 0.f;
-#pragma unroll 4
+#pragma unroll UNROLLED
         for (int i = first + group; i < end; i += args.n_groups) {
             const float weight = token_weight(args.pooling, i);
             const T *from = rows + static_cast<size_t>(i) * args.hidden + c * width;
