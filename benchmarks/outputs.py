@@ -4,14 +4,19 @@
 The same texts go through one model with each set of outputs, and through separate passes of the
 outputs of the largest set; through ONNX Runtime (of --prepared, benchmarks/peers/prepare.py) and
 sentence-transformers, where they are there, for the dense vectors, the token vectors, both of one
-pass, and both of two. All vectors must be ours. The order turns from round to round, disturbed rounds are
+pass, and both of two. All vectors must be ours. A model that makes embeddings also gets HEADS random linear heads: the scores
+of all of them are compared with those of one. The order turns from round to round, disturbed rounds are
 dropped (benchmarks/common); the caches are off. MODEL is a folder with several outputs, such as one
 of BGE-M3, or any encoder, whose outputs are dense and token vectors. GPUSERVE_LIBRARY names the library.
 """
 import argparse
+import contextlib
+import json
 import os
 import random
+import struct
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,7 +31,9 @@ from gpuserve import Model  # noqa: E402
 WORDS = ("time person year way day thing man world life hand part child eye woman place work week "
          "case point government company number group problem fact").split()
 BATCH = 16
-GOAL = 1.05  # all outputs of a pass over dense alone
+GOAL = 1.05  # all outputs of a pass over dense alone, and the scores of HEADS heads over those of one
+HEADS, LABELS = 10, 8
+ONE_HEAD, ALL_HEADS = "1 head", f"{HEADS} heads"
 
 
 def texts_of(n, words, seed=7):
@@ -44,6 +51,41 @@ def sets_of(model):
     others = [name for name in has if name != "dense"] or ["colbert"]
     sets = [["dense"], *(["dense", name] for name in others)]
     return sets if len(others) < 2 else [*sets, ["dense", *others]]
+
+
+def write_head(path, dim, chance):
+    """One linear layer with softmax, as docs/heads.md describes the file."""
+    weights = [chance.gauss(0, 1) for _ in range(LABELS * dim)]
+    header = json.dumps({
+        "__metadata__": {"labels": json.dumps([f"label {i}" for i in range(LABELS)]), "input": "normalized"},
+        "weight": {"dtype": "F32", "shape": [LABELS, dim], "data_offsets": [0, 4 * LABELS * dim]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack(f"<{len(weights)}f", *weights))
+
+
+@contextlib.contextmanager
+def with_heads(given):
+    """The model again, with HEADS heads."""
+    with tempfile.TemporaryDirectory() as folder, Model(given.model, device=given.device, dtype=given.dtype) as plain:
+        chance = random.Random(1)
+        files = {f"head {i}": Path(folder, f"{i}.safetensors") for i in range(HEADS)}
+        for path in files.values():
+            write_head(path, plain.dim, chance)
+        with Model(given.model, device=given.device, dtype=given.dtype, heads=files) as model:
+            yield model
+
+
+def head_parts(model, texts):
+    """The scores of one head, and of all; equal bits are checked first."""
+    names = list(model.heads)
+    everything = model.predict_proba(texts[:4], heads=names)
+    for name in names:
+        if model.predict_proba(texts[:4], heads=[name])[name].tobytes() != everything[name].tobytes():
+            sys.exit(f"{name} has other scores beside other heads")
+
+    def ours(heads):
+        return seconds(lambda: [model.encode_multi(some, ["labels"], heads=heads, cache="off") for some in batches(texts)])
+
+    return {ONE_HEAD: lambda: ours(names[:1]), ALL_HEADS: lambda: ours(names)}
 
 
 def batches(texts):
@@ -171,11 +213,11 @@ def parse_arguments():
 
 def main():
     given, facts = parse_arguments(), machine()
-    with Model(given.model, device=given.device, dtype=given.dtype) as model:
+    with Model(given.model, device=given.device, dtype=given.dtype) as model, with_heads(given) as headed:
         texts, sets = texts_of(8 if given.quick else 32, given.words), sets_of(model)
         both = model.encode_multi(texts[:4], ["dense", "colbert"], cache="off")
         peers, missing = peers_of(given, texts[:4], both["dense"], both["colbert"])
-        parts = parts_of(model, sets, peers, texts)
+        parts = {**parts_of(model, sets, peers, texts), **head_parts(headed, texts)}
         for part in parts.values():  # warm
             part()
         found = rounds(given.rounds, parts, say=print)
@@ -189,6 +231,8 @@ def main():
     everything = "+".join(sets[-1])
     found_goal = verdict(found.ratios(everything, "dense"), GOAL, at_most=True)
     print(line(f"{everything}, of dense", found_goal))
+    heads_goal = verdict(found.ratios(ALL_HEADS, ONE_HEAD), GOAL, at_most=True)
+    print(line(f"{ALL_HEADS}, of {ONE_HEAD}", heads_goal))
     beside = of_others(found, sets, peers)
     for name, one in beside.items():
         print(f"{everything}, of {name}: {one['median']:.3f} ({one['min']:.3f} to {one['max']:.3f})")
@@ -197,7 +241,7 @@ def main():
     if given.results:
         print(keep({"date": today(), "quick": given.quick, "machine": facts, "model": os.path.basename(given.model),
                     "device": given.device, "dtype": given.dtype, "texts": len(texts), "words": given.words,
-                    "sets": table, "of_dense": found_goal, "of_others": beside, "missing": missing, "rounds": found.facts()},
+                    "sets": table, "of_dense": found_goal, "heads_of_one": heads_goal, "of_others": beside, "missing": missing, "rounds": found.facts()},
                    given.results, "outputs"))
 
 

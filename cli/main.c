@@ -46,8 +46,8 @@ const struct cli_command cli_commands[] = {
       "  gpuserve tokenize MODEL --no-special --input texts.txt\n" },
     { "inspect", cli_inspect, true, "inspect MODEL [OPTION...]",
       "show a model's properties and memory footprint",
-      "Reads only configuration and file headers; does not load the model. Options such as\n"
-      "--head, --dtype and --max-tokens change only its `footprint`.\n"
+      "Reads only configuration and file headers; does not load the model. --head and --adapter\n"
+      "are listed; --dtype, --max-batch-tokens and other options change only its `footprint`.\n"
       "With --dtype int8 the model is loaded, to measure the accuracy loss of int8: `int8` has\n"
       "the lowest cosine similarity to full precision over the probe texts, and the products\n"
       "kept in higher precision. A model that is not accurate enough in int8 is refused.\n\n"

@@ -34,29 +34,34 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
     return CLI_OK;
 }
 
-/* The items as lines; NULL: none. Allocated once, until the process ends. */
-static const char *join_lines(const struct cli_list *list)
+/* Items as lines. Allocated once, until the process ends. */
+struct lines {
+    char *text;
+    size_t n;
+};
+
+/* NULL: no items. */
+static const char *join_lines(struct lines *joined, const struct cli_list *list)
 {
-    static char *joined;
-    static size_t n_joined;
+    for (; joined->n < list->n; joined->n++) {
+        char *longer =
+            cli_format("%s%s\n", joined->text ? joined->text : "", list->items[joined->n]);
 
-    for (; n_joined < list->n; n_joined++) {
-        char *longer = cli_format("%s%s\n", joined ? joined : "", list->items[n_joined]);
-
-        free(joined);
-        joined = longer;
+        free(joined->text);
+        joined->text = longer;
     }
-    return joined;
+    return joined->text;
 }
 
 gpuserve_model_options cli_model_options(const struct cli_args *args)
 {
+    static struct lines heads, adapters;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
 
     options.dtype = args->dtype;
     options.device = args->device;
-    options.head = args->head;
-    options.adapters = join_lines(&args->adapters);
+    options.heads = join_lines(&heads, &args->heads);
+    options.adapters = join_lines(&adapters, &args->adapters);
     options.default_prompt = args->default_prompt;
     options.default_prompt_name = args->default_prompt_name;
     options.max_tokens = args->max_tokens;

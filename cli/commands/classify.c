@@ -1,5 +1,6 @@
 /*
- * classify.c - `gpuserve classify`: the best label of each text and the scores of all labels.
+ * classify.c - `gpuserve classify`: the best label of each text and the scores of all labels. With
+ * several heads these are members of "heads", by the head's name; one pass computes all.
  *
  * For a model that labels tokens, the output is the named entities instead (io/entities.c); for one
  * that takes labels, those of --labels (io/label_entities.c). Output is one JSON line per text, in
@@ -34,13 +35,21 @@ struct candidates {
     bool multi_label, is_cut;
 };
 
+/* Labels with scores of their own: the model's, those of a head, or the candidates. */
+struct label_set {
+    char *name;    /* of the head, encoded as a JSON string */
+    char **labels; /* [n_labels] encoded as JSON strings */
+    size_t n_labels;
+    size_t top; /* number of labels to print; 0: all, in the model's order */
+};
+
 struct classify {
     struct cli_output output;
     struct cli_progress progress;
-    char **labels; /* [n_labels] encoded as JSON strings */
-    size_t n_labels;
-    size_t top;    /* number of labels to print; 0: all, in the model's order */
-    size_t *order; /* [n_labels] */
+    struct label_set *sets; /* [n_sets] */
+    size_t n_sets;
+    size_t columns; /* labels of all sets */
+    size_t *order;  /* [labels of the largest set] */
     struct candidates candidates;
 };
 
@@ -69,24 +78,42 @@ static void write_score(struct cli_output *output, float score)
     cli_output_floats(output, &score, 1, "");
 }
 
-static void write_text(struct classify *classify, const float *scores)
+/* The members of one object. */
+static void write_set(struct classify *classify, const struct label_set *set, const float *scores)
 {
-    const size_t n = classify->top ? classify->top : classify->n_labels;
+    const size_t n = set->top ? set->top : set->n_labels;
     FILE *out = classify->output.stream;
     size_t best;
 
-    find_best(classify->order, classify->n_labels, classify->top ? classify->top : 1, scores);
+    find_best(classify->order, set->n_labels, set->top ? set->top : 1, scores);
     best = classify->order[0];
-    fprintf(out, "{\"label\":%s,\"score\":", classify->labels[best]);
+    fprintf(out, "{\"label\":%s,\"score\":", set->labels[best]);
     write_score(&classify->output, scores[best]);
     fputs(",\"scores\":{", out);
     for (size_t i = 0; i < n; i++) {
-        const size_t label = classify->top ? classify->order[i] : i;
+        const size_t label = set->top ? classify->order[i] : i;
 
-        fprintf(out, "%s%s:", i ? "," : "", classify->labels[label]);
+        fprintf(out, "%s%s:", i ? "," : "", set->labels[label]);
         write_score(&classify->output, scores[label]);
     }
-    fputs("}}\n", out);
+    fputs("}}", out);
+}
+
+static void write_text(struct classify *classify, const float *scores)
+{
+    FILE *out = classify->output.stream;
+
+    if (classify->n_sets == 1) {
+        write_set(classify, classify->sets, scores);
+    } else {
+        for (size_t i = 0; i < classify->n_sets; i++) {
+            fprintf(out, "%s%s:", i ? "," : "{\"heads\":{", classify->sets[i].name);
+            write_set(classify, &classify->sets[i], scores);
+            scores += classify->sets[i].n_labels;
+        }
+        fputs("}}", out);
+    }
+    fputc('\n', out);
 }
 
 static int write_chunk(void *user, const struct cli_chunk *chunk)
@@ -95,7 +122,7 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
 
     cli_progress_update(&classify->progress, (double)(chunk->first + chunk->n), chunk->share);
     for (size_t i = 0; i < chunk->n; i++)
-        write_text(classify, chunk->rows + i * classify->n_labels);
+        write_text(classify, chunk->rows + i * classify->columns);
     if (fflush(classify->output.stream))
         return cli_output_check(&classify->output);
     return CLI_OK;
@@ -251,7 +278,9 @@ static int classify_input(struct classify *classify, gpuserve_model *model, stru
     pump.job.score = args->score;
     pump.job.truncation = args->truncate;
     pump.pairs = args->pairs;
-    pump.row_floats = classify->n_labels;
+    pump.row_floats = classify->columns;
+    if (classify->n_sets > 1)
+        pump.job.heads = "*";
     pump.chunk_texts = args->batch;
     pump.sink = write_chunk;
     pump.user = classify;
@@ -264,39 +293,99 @@ static int classify_input(struct classify *classify, gpuserve_model *model, stru
     return result;
 }
 
-/* Labels of the model, or the candidate labels of zero-shot classification. */
-static int read_labels(struct classify *classify, const gpuserve_model *model,
-                       const struct cli_args *args)
+/* `text` as a JSON string; NULL: it is not UTF-8. */
+static char *encode(const char *text)
 {
-    const struct candidates *c = &classify->candidates;
+    json_t *string = json_string(text);
+    char *encoded = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
 
-    classify->n_labels = c->n > 0 ? c->n : gpuserve_model_label_count(model);
-    if (classify->n_labels == 0) {
-        cli_fail("%s: the model has no classifier, it only makes embeddings", args->model);
-        cli_hint("set a classifier head for its embeddings with --head; `gpuserve fit` trains one");
-        return CLI_FAILED;
-    }
-    classify->labels = cli_alloc(classify->n_labels, sizeof(*classify->labels));
-    classify->order = cli_alloc(classify->n_labels, sizeof(*classify->order));
-    classify->top = args->top < classify->n_labels ? args->top : classify->n_labels;
-    if (!args->top)
-        classify->top = 0;
-    for (size_t i = 0; i < classify->n_labels; i++) {
-        json_t *label = json_string(c->n > 0 ? c->names[i] : gpuserve_model_label(model, i));
+    json_decref(string);
+    return encoded;
+}
 
-        classify->labels[i] = label ? json_dumps(label, JSON_ENCODE_ANY) : NULL;
-        json_decref(label);
-        if (!classify->labels[i])
+static int fill_set(struct label_set *set, const char *name, const char *const *labels, size_t n,
+                    const struct cli_args *args)
+{
+    set->labels = cli_alloc(n, sizeof(*set->labels));
+    set->n_labels = n;
+    set->top = args->top < n ? args->top : n;
+    set->name = encode(name);
+    if (!set->name)
+        return cli_fail("the name of a head is not UTF-8");
+    for (size_t i = 0; i < n; i++) {
+        set->labels[i] = encode(labels[i]);
+        if (!set->labels[i])
             return cli_fail("label %zu is not UTF-8", i);
     }
     return CLI_OK;
 }
 
+/* The labels of the model's own classifier. */
+static int fill_own(struct label_set *set, const gpuserve_model *model, const struct cli_args *args)
+{
+    const size_t n = gpuserve_model_label_count(model);
+    const char **labels;
+    int result;
+
+    if (n == 0) {
+        cli_fail("%s: the model has no classifier, it only makes embeddings", args->model);
+        cli_hint("set a classifier head for its embeddings with --head; `gpuserve fit` trains one");
+        return CLI_FAILED;
+    }
+    labels = cli_alloc(n, sizeof(*labels));
+    for (size_t i = 0; i < n; i++)
+        labels[i] = gpuserve_model_label(model, i);
+    result = fill_set(set, "", labels, n, args);
+    free(labels);
+    return result;
+}
+
+static int fill_head(struct label_set *set, const gpuserve_model *model, size_t index,
+                     const struct cli_args *args)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_head head = GPUSERVE_HEAD_INIT;
+
+    if (gpuserve_model_head(model, index, &head, &error) != GPUSERVE_OK)
+        return cli_fail_with(&error, NULL);
+    return fill_set(set, head.name, head.labels, head.n_labels, args);
+}
+
+/* Labels of the heads or of the model, or the candidate labels of zero-shot classification. */
+static int read_labels(struct classify *classify, const gpuserve_model *model,
+                       const struct cli_args *args)
+{
+    const struct candidates *c = &classify->candidates;
+    const size_t n_heads = c->n > 0 ? 0 : gpuserve_model_head_count(model);
+    size_t widest = 0;
+    int result = CLI_OK;
+
+    classify->n_sets = n_heads > 0 ? n_heads : 1;
+    classify->sets = cli_alloc(classify->n_sets, sizeof(*classify->sets));
+    for (size_t i = 0; i < classify->n_sets && result == CLI_OK; i++) {
+        struct label_set *set = &classify->sets[i];
+
+        result = c->n > 0      ? fill_set(set, "", c->names, c->n, args)
+                 : n_heads > 0 ? fill_head(set, model, i, args)
+                               : fill_own(set, model, args);
+        classify->columns += set->n_labels;
+        widest = set->n_labels > widest ? set->n_labels : widest;
+    }
+    classify->order = cli_alloc(widest, sizeof(*classify->order));
+    return result;
+}
+
 static void free_labels(struct classify *classify)
 {
-    for (size_t i = 0; classify->labels && i < classify->n_labels; i++)
-        free(classify->labels[i]);
-    free(classify->labels);
+    for (size_t i = 0; i < classify->n_sets; i++) {
+        struct label_set *set = &classify->sets[i];
+
+        for (size_t j = 0; j < set->n_labels; j++)
+            free(set->labels[j]);
+        free(set->labels);
+        free(set->name);
+    }
+    free(classify->sets);
     free(classify->order);
 }
 

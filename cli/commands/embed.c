@@ -275,7 +275,7 @@ int cli_embed(const struct cli_args *args)
         return cli_usage(
             "--plot draws one dense vector of each text: --sparse and --chunking are not "
             "valid");
-    if (args->head)
+    if (args->heads.n)
         return cli_usage("--head needs --outputs with labels; classify computes labels alone");
     if (args->sparse && (embed.format != CLI_JSON || args->dimensions || args->normalize ||
                          args->precision || args->ranges))

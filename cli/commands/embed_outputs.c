@@ -4,6 +4,8 @@
  *
  *   {"index":0,"n_tokens":5,"truncated":false,"embedding":[..],"sparse":{"indices":[..],
  *    "values":[..]},"colbert":[[..],..],"labels":[{"label":"..","score":0.9},..]}
+ *
+ * With several heads: "heads":{"NAME":[{"label":"..","score":0.9},..],..} in place of "labels".
  */
 #include "cli/commands/embed.h"
 
@@ -147,23 +149,55 @@ static void write_vectors(struct outputs *outputs, const float *rows, size_t n)
     fputc(']', outputs->output.stream);
 }
 
-static void write_labels(struct outputs *outputs, const float *row)
+static void write_string(FILE *out, const char *text)
+{
+    json_t *string = json_string(text);
+
+    if (!string || json_dumpf(string, out, JSON_ENCODE_ANY) != 0)
+        fputs("null", out); /* a write error is detected at the end */
+    json_decref(string);
+}
+
+static void write_label(struct outputs *outputs, const char *label, const float *score,
+                        bool is_first)
 {
     FILE *out = outputs->output.stream;
 
-    fputs(",\"labels\":[", out);
-    for (size_t i = 0; i < outputs->columns[LABELS]; i++) {
-        json_t *label = json_string(gpuserve_model_label(outputs->model, i));
+    fputs(is_first ? "{\"label\":" : ",{\"label\":", out);
+    write_string(out, label);
+    fputs(",\"score\":", out);
+    cli_output_floats(&outputs->output, score, 1, "");
+    fputc('}', out);
+}
 
-        fputs(i ? ",{\"label\":" : "{\"label\":", out);
-        if (!label || json_dumpf(label, out, JSON_ENCODE_ANY) != 0)
-            fputs("null", out); /* a write error is detected at the end */
-        json_decref(label);
-        fputs(",\"score\":", out);
-        cli_output_floats(&outputs->output, row + i, 1, "");
-        fputc('}', out);
+/* Several heads: an object of lists, by the head's name. */
+static void write_heads(struct outputs *outputs, const float *row)
+{
+    FILE *out = outputs->output.stream;
+    gpuserve_head head = GPUSERVE_HEAD_INIT;
+
+    fputs(",\"heads\":{", out);
+    for (size_t k = 0; gpuserve_model_head(outputs->model, k, &head, NULL) == GPUSERVE_OK; k++) {
+        fputs(k ? "," : "", out);
+        write_string(out, head.name);
+        fputs(":[", out);
+        for (size_t i = 0; i < head.n_labels; i++)
+            write_label(outputs, head.labels[i], row++, i == 0);
+        fputc(']', out);
     }
-    fputc(']', out);
+    fputc('}', out);
+}
+
+static void write_labels(struct outputs *outputs, const float *row)
+{
+    if (gpuserve_model_head_count(outputs->model) > 1) {
+        write_heads(outputs, row);
+        return;
+    }
+    fputs(",\"labels\":[", outputs->output.stream);
+    for (size_t i = 0; i < outputs->columns[LABELS]; i++)
+        write_label(outputs, gpuserve_model_label(outputs->model, i), row + i, i == 0);
+    fputc(']', outputs->output.stream);
 }
 
 static void write_text(struct outputs *outputs, const struct cli_chunk *chunk, size_t i)
@@ -210,6 +244,17 @@ static size_t number_of(const struct outputs *outputs, const char *name)
     return (size_t)json_integer_value(json_object_get(outputs->facts, name));
 }
 
+/* Labels of the classifier, or of all heads. */
+static size_t label_columns(const gpuserve_model *model)
+{
+    gpuserve_head head = GPUSERVE_HEAD_INIT;
+    size_t n = 0;
+
+    for (size_t i = 0; gpuserve_model_head(model, i, &head, NULL) == GPUSERVE_OK; i++)
+        n += head.n_labels;
+    return n > 0 ? n : gpuserve_model_label_count(model);
+}
+
 static int set_columns(struct outputs *outputs, const struct cli_args *args)
 {
     if (is_wanted(outputs, DENSE) &&
@@ -217,7 +262,7 @@ static int set_columns(struct outputs *outputs, const struct cli_args *args)
         return CLI_FAILED;
     outputs->columns[SPARSE] = gpuserve_model_sparse_dim(outputs->model);
     outputs->columns[COLBERT] = number_of(outputs, "token_dim");
-    outputs->columns[LABELS] = gpuserve_model_label_count(outputs->model);
+    outputs->columns[LABELS] = label_columns(outputs->model);
     outputs->first_vector = number_of(outputs, "first_vector");
     outputs->indices = cli_alloc(outputs->columns[SPARSE] + 1, sizeof(*outputs->indices));
     outputs->values = cli_alloc(outputs->columns[SPARSE] + 1, sizeof(*outputs->values));
@@ -232,6 +277,8 @@ static int run(struct outputs *outputs, struct cli_input *input, const struct cl
     int result;
 
     pump.job.task = kinds[outputs->list[0]].task;
+    if (is_wanted(outputs, LABELS) && gpuserve_model_head_count(outputs->model) > 1)
+        pump.job.heads = "*";
     pump.job.more = more;
     pump.job.n_more = outputs->n - 1;
     pump.by_token = is_wanted(outputs, COLBERT);
@@ -288,7 +335,7 @@ int cli_embed_outputs(const struct cli_args *args)
     if (!is_wanted(&outputs, DENSE) && (args->dimensions || args->normalize))
         return cli_usage("--dimensions and --normalize are of the dense output, which --outputs "
                          "does not have");
-    if (!is_wanted(&outputs, LABELS) && args->head)
+    if (!is_wanted(&outputs, LABELS) && args->heads.n)
         return cli_usage("--head needs the output labels: --outputs dense,labels");
     result = cli_input_from(&input, args, false);
     if (result != CLI_OK)

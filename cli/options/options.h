@@ -65,9 +65,9 @@ enum cli_table { CLI_TABLE_NONE = 0, CLI_TABLE_DTYPES, CLI_TABLE_BATCHES };
 
 struct cli_args {
     /* model */
-    const char *model, *device, *head, *cache_dir, *weights_cache;
+    const char *model, *device, *cache_dir, *weights_cache;
     const char *random; /* becomes `model` */
-    struct cli_list adapters;
+    struct cli_list heads, adapters;
     char random_path[CLI_RANDOM_BYTES];
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, tokens_per_second, pooling,
         mmap, deterministic, on_device_lost, verbose, memory_policy, max_wait,

@@ -330,8 +330,11 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
                                  args->cache_dir, true);
     if (result == 0)
         result = allow_weights_cache(landlock);
-    if (result == 0)
-        result = allow_file(landlock, args->head);
+    for (size_t i = 0; i < args->heads.n && result == 0; i++) {
+        const char *equals = strchr(args->heads.items[i], '=');
+
+        result = allow_file(landlock, equals ? equals + 1 : args->heads.items[i]);
+    }
     if (result == 0)
         result = allow_file(landlock, options->api_key_file);
     if (result == 0)

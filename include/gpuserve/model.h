@@ -54,7 +54,8 @@ typedef struct gpuserve_model_options {
                                        a replica with all weights on each; the replicas share the
                                        model's queue */
     const char *head;             /**< file of a classifier head over the embedding, or the name
-                                       of an installed one (see docs/heads.md), or NULL */
+                                       of an installed one (see docs/heads.md), or NULL. Its name is
+                                       that of the file without folder and ".safetensors" */
     uint32_t    max_tokens;       /**< token limit of a text, special tokens included; default the
                                        model's; more than its position count is an error */
     uint32_t    max_batch_tokens; /**< max tokens of a batch, which one thread computes; default 512
@@ -115,10 +116,16 @@ typedef struct gpuserve_model_options {
                                        job without it gets the model without an adapter. An adapter
                                        with a classifier is GPUSERVE_E_UNSUPPORTED: open its
                                        directory as a model. Default: none. Since: 0.2 */
+    const char *heads;            /**< further classifier heads, "NAME=FILE" or "FILE", one a line,
+                                       FILE as `head`; with `head` at most 32. A name has 1 to 64
+                                       bytes of UTF-8 without "," and control characters, is not
+                                       "*", and is unique. A job chooses heads by name, and all of
+                                       them are computed in one pass: gpuserve_job.heads. Default:
+                                       none. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */
@@ -156,7 +163,7 @@ typedef struct gpuserve_footprint {
  * gpuserve_context_metrics().
  *
  * @param model    As for gpuserve_model_open().
- * @param options  As for gpuserve_model_open(); may be NULL. A head, adapters, a pooling and a
+ * @param options  As for gpuserve_model_open(); may be NULL. Heads, adapters, a pooling and a
  *                 limit of tokens are described as they are when the model is opened.
  * @return as gpuserve_model_open(), without the device
  *
@@ -233,7 +240,8 @@ typedef enum gpuserve_change {
     GPUSERVE_CHANGE_FINGERPRINT = 1, /**< another vector space: never compare new vectors with those
                                           of before the swap */
     GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() or gpuserve_model_sparse_dim() */
-    GPUSERVE_CHANGE_LABELS = 4,      /**< number, names or order of the labels */
+    GPUSERVE_CHANGE_LABELS = 4,      /**< number, names or order of the labels; with several heads
+                                          those of every head, and of the heads */
     GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
 } gpuserve_change;
 
@@ -332,11 +340,43 @@ GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model);
 /** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model);
 
-/** Number of labels of the model's head; 0 for a model without one. Since: 0.1 */
+/** Number of labels of the model's classifier, or of its first head; 0 for a model without one.
+ *  Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model);
 
-/** Label `index`, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.1 */
+/** Label `index` of these, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.1 */
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index);
+
+/** A classifier head. The pointers are borrowed from the model. Since: 0.2 */
+typedef struct gpuserve_head {
+    uint32_t           struct_size;
+    uint32_t           score;    /**< gpuserve_score that GPUSERVE_SCORE_DEFAULT stands for: SOFTMAX,
+                                      SIGMOID, or RAW */
+    const char        *name;
+    const char *const *labels;   /**< [n_labels] UTF-8 */
+    size_t             n_labels; /**< columns of its scores */
+} gpuserve_head;
+
+/* clang-format off */
+#define GPUSERVE_HEAD_INIT { (uint32_t)sizeof(gpuserve_head), 0, 0, 0, 0 }
+/* clang-format on */
+
+/** Number of heads that the model was opened with: `head` and `heads` of gpuserve_model_options. A
+ *  model's own classifier is not one. Since: 0.2 */
+GPUSERVE_API size_t gpuserve_model_head_count(const gpuserve_model *model);
+
+/**
+ * Head `index`: `head` of the options first, then those of `heads` in order.
+ *
+ * @param head  Receives the head; initialise with GPUSERVE_HEAD_INIT.
+ * @return GPUSERVE_OK; GPUSERVE_E_INVALID: there is no such head; GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_head(const gpuserve_model *model,
+                                                                  size_t index,
+                                                                  gpuserve_head *head,
+                                                                  gpuserve_error *error);
 
 /**
  * Identifier of the vector space, 32 hexadecimal digits, borrowed from the model. Two models have

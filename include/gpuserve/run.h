@@ -157,7 +157,8 @@ gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint3
 /** Task of a job. */
 typedef enum gpuserve_task {
     GPUSERVE_TASK_EMBED = 0,        /**< one vector per text: gpuserve_model_dim() floats */
-    GPUSERVE_TASK_CLASSIFY = 1,     /**< one score per label: gpuserve_model_label_count() floats */
+    GPUSERVE_TASK_CLASSIFY = 1,     /**< one score per label: gpuserve_model_label_count() floats,
+                                         or those of gpuserve_job.heads */
     GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< per token its vector: the last hidden state, or what the
                                          model's modules on tokens make of it (ColBERT). Its width
                                          is "token_dim" of gpuserve_model_inspect() */
@@ -356,10 +357,16 @@ typedef struct gpuserve_job {
     gpuserve_trace      *trace;       /**< receives times and batches, whatever the status of the
                                            completed job; unchanged if the submission fails; or
                                            NULL */
+    const char          *heads; /**< CLASSIFY: names of heads of the model, separated by commas, or
+                                     "*": all, in the order of gpuserve_model_head(). A row has the
+                                     scores of each, one after the other in this order, with the
+                                     same bits as in a job of its own. One pass of the encoder
+                                     serves all. Default: the first head, or the model's own
+                                     classifier */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a
@@ -373,8 +380,8 @@ typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
  *
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID    the job is invalid: output too small, text not UTF-8, id outside
- *                               the vocabulary, unknown prompt (the message lists them), both or
- *                               neither input, unknown struct_size
+ *                               the vocabulary, unknown prompt or head (the message lists them),
+ *                               both or neither input, unknown struct_size
  *         GPUSERVE_E_TOO_LARGE  over the memory budget, or over the token limit in strict mode
  *         GPUSERVE_E_UNSUPPORTED the model does not support the task (no head, no pair template)
  *         GPUSERVE_E_NUMERIC    some items are NaN or infinite: items[i].status marks them, the
@@ -449,18 +456,20 @@ typedef struct gpuserve_classify_options {
     const char        *expected_fingerprint;
     gpuserve_result   *result;
     uint64_t           client;
+    const char        *heads;
 } gpuserve_classify_options;
 
 /* clang-format off */
-#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
  * Compute the score of every label for a batch of texts, blocking.
  *
  * @param scores    Receives n_texts * gpuserve_model_label_count(model) floats: column j of a row
- *                  is gpuserve_model_label(model, j). Probabilities unless the model is a
- *                  regression or options->score says otherwise.
+ *                  is gpuserve_model_label(model, j). With options->heads a row has the scores of
+ *                  these heads: see gpuserve_job. Probabilities unless the model is a regression or
+ *                  options->score says otherwise.
  * @param n_floats  Capacity of `scores` in floats.
  * @return as gpuserve_run()
  *

@@ -1,5 +1,5 @@
 /*
- * head.c - opens a custom classification head: one to four linear layers in a safetensors file.
+ * head.c - opens custom classification heads: one to four linear layers in a safetensors file each.
  *
  * Head configuration (activation, input kind, labels): the safetensors __metadata__, else a sidecar
  * JSON file ("head.json" for "head.safetensors"). The metadata takes precedence. A name without a
@@ -11,6 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/json_tree.h"
+#include "lib/base/utf8.h"
 #include "lib/model/families/config.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/formats/formats.h"
@@ -239,7 +240,7 @@ static bool own_folder(bool of_program, char *folder)
         const ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
 
         folder[n > 0 ? n : 0] = '\0';
-    } else if (!dladdr((const void *)(uintptr_t)&gsv_head_open, &info) || !info.dli_fname ||
+    } else if (!dladdr((const void *)(uintptr_t)&gsv_heads_open, &info) || !info.dli_fname ||
                !strchr(info.dli_fname, '/') || !realpath(info.dli_fname, folder)) {
         return false;
     }
@@ -317,12 +318,11 @@ static gpuserve_status fail_no_head(const char *name, gpuserve_error *error)
                     list);
 }
 
-gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error)
+static gpuserve_status open_head(struct gsv_head *head, const char *path, gpuserve_error *error)
 {
     char *real = realpath(path, NULL);
     gpuserve_status st;
 
-    memset(head, 0, sizeof(*head));
     if (!real && errno == ENOENT) {
         real = find_installed(path);
         if (!real)
@@ -333,14 +333,156 @@ gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_
                         path, strerror(errno));
     st = open_real(head, real, error);
     free(real);
-    if (st != GPUSERVE_OK)
-        gsv_head_close(head);
     return st;
 }
 
-void gsv_head_close(struct gsv_head *head)
+/* -------------------------------------------------------------------------------- list of heads */
+
+/* A name is an item of lists, and the member of a JSON object. */
+static bool is_head_name(const char *name, size_t size)
+{
+    if (size == 0 || size > GSV_MAX_HEAD_NAME || gsv_utf8_valid_length(name, size) != size ||
+        (size == 1 && *name == '*'))
+        return false;
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == '\x7f' || name[i] == ',' || name[i] == '=')
+            return false;
+    return true;
+}
+
+static gpuserve_status fail_line(const char *line, size_t size, const char *why,
+                                 gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_fail(error, GPUSERVE_E_INVALID, "heads: \"%.*s\" %s",
+                                        size < 200 ? (int)size : 200, line, why);
+
+    return gsv_hint(error, st,
+                    "give NAME=FILE; a name has 1 to %d bytes of UTF-8, without commas and control "
+                    "characters, and is not *",
+                    GSV_MAX_HEAD_NAME);
+}
+
+/* The name of a file without folder and suffix, or that of a folder. */
+static const char *name_of_path(const char *path, size_t path_size, size_t *size)
+{
+    const size_t suffix = strlen(SUFFIX);
+    size_t end = path_size, begin;
+
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    *size = end - begin;
+    if (*size > suffix && memcmp(path + end - suffix, SUFFIX, suffix) == 0)
+        *size -= suffix;
+    return path + begin;
+}
+
+/* Add the head of a file under a valid name. */
+static gpuserve_status add_head(struct gsv_heads *heads, const char *name, size_t size,
+                                const char *path, gpuserve_error *error)
+{
+    struct gsv_head *head = &heads->at[heads->n];
+
+    for (size_t i = 0; i < heads->n; i++)
+        if (strlen(heads->at[i].name) == size && memcmp(heads->at[i].name, name, size) == 0)
+            return fail_line(name, size, "is the name of two heads", error);
+    head->name = gsv_copy_text(name, size);
+    if (!head->name)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a head");
+    heads->n++; /* closed from now on */
+    return open_head(head, path, error);
+}
+
+/* Add the head of a line "NAME=FILE" or "FILE". */
+static gpuserve_status add_line(struct gsv_heads *heads, const char *line, size_t size,
+                                gpuserve_error *error)
+{
+    const char *equals = memchr(line, '=', size);
+    const char *path = equals ? equals + 1 : line, *name = line;
+    const size_t path_size = size - (size_t)(path - line);
+    size_t name_size = equals ? (size_t)(equals - line) : 0;
+    gpuserve_status st;
+    char *copy;
+
+    if (path_size == 0)
+        return fail_line(line, size, "has no file", error);
+    if (!equals)
+        name = name_of_path(path, path_size, &name_size);
+    if (gsv_utf8_valid_length(name, name_size) != name_size)
+        return fail_line("", 0, "is not UTF-8", error);
+    if (!is_head_name(name, name_size))
+        return fail_line(name, name_size, "is not the name of a head", error);
+    copy = gsv_copy_text(path, path_size);
+    if (!copy)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a head");
+    st = add_head(heads, name, name_size, copy, error);
+    free(copy);
+    return st;
+}
+
+/* The line at *at, which moves behind it; empty lines are skipped. NULL: no more. */
+static const char *next_line(const char **at, size_t *size)
+{
+    const char *line;
+
+    if (!*at)
+        return NULL;
+    line = *at + strspn(*at, "\n");
+    *size = strcspn(line, "\n");
+    *at = line + *size;
+    return *size > 0 ? line : NULL;
+}
+
+static size_t count_files(const struct gsv_head_files *files)
+{
+    const char *at = files->lines;
+    size_t n = files->one != NULL, size;
+
+    while (next_line(&at, &size))
+        n++;
+    return n;
+}
+
+gpuserve_status gsv_heads_open(struct gsv_heads *heads, const struct gsv_head_files *files,
+                               gpuserve_error *error)
+{
+    const size_t n = count_files(files);
+    const char *at = files->lines, *line;
+    gpuserve_status st = GPUSERVE_OK;
+    size_t size = 0;
+
+    *heads = (struct gsv_heads){ 0 };
+    if (n > GSV_MAX_HEADS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "heads: %zu, the limit is %d", n,
+                        GSV_MAX_HEADS);
+    if (n == 0)
+        return GPUSERVE_OK;
+    heads->at = gsv_alloc_array(n, sizeof(*heads->at));
+    if (!heads->at)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu heads", n);
+    if (files->one) { /* any file is valid, whatever its name */
+        const char *name = name_of_path(files->one, strlen(files->one), &size);
+        const bool is_valid = is_head_name(name, size);
+
+        st = add_head(heads, is_valid ? name : "head", is_valid ? size : 4, files->one, error);
+    }
+    while (st == GPUSERVE_OK && (line = next_line(&at, &size)))
+        st = add_line(heads, line, size, error);
+    return st;
+}
+
+static void close_head(struct gsv_head *head)
 {
     gsv_weight_file_close(&head->file);
     gsv_labels_free(head->labels, head->n_labels);
-    memset(head, 0, sizeof(*head));
+    free(head->name);
+}
+
+void gsv_heads_close(struct gsv_heads *heads)
+{
+    for (size_t i = 0; i < heads->n; i++)
+        close_head(&heads->at[i]);
+    free(heads->at);
+    *heads = (struct gsv_heads){ 0 };
 }

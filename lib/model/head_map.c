@@ -91,20 +91,29 @@ static gpuserve_status add_head_layer(struct gsv_spec *spec, const struct gsv_he
     return GPUSERVE_OK;
 }
 
-static gpuserve_status add_head(struct gsv_spec *spec, gpuserve_error *error)
+static gpuserve_status add_head(struct gsv_spec *spec, struct gsv_head *head, gpuserve_error *error)
 {
     int32_t k = spec->facts.dim;
 
-    for (int32_t i = 0; i < spec->head.n_layers; i++) {
+    head->first_item = (int32_t)spec->n_items;
+    for (int32_t i = 0; i < head->n_layers; i++) {
         const gpuserve_status st =
-            add_head_layer(spec, &spec->head.layers[i], k, i == spec->head.n_layers - 1, error);
+            add_head_layer(spec, &head->layers[i], k, i == head->n_layers - 1, error);
 
         if (st != GPUSERVE_OK)
             return st;
-        k = (int32_t)spec->head.layers[i].weight.shape[0];
+        k = (int32_t)head->layers[i].weight.shape[0];
     }
-    spec->n_classifier = spec->head.n_layers;
     return GPUSERVE_OK;
+}
+
+static gpuserve_status add_heads(struct gsv_spec *spec, gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    for (size_t i = 0; i < spec->heads.n && st == GPUSERVE_OK; i++)
+        st = add_head(spec, &spec->heads.at[i], error);
+    return st;
 }
 
 /* ------------------------------------------------------------------------ masked language model */
@@ -232,8 +241,8 @@ gpuserve_status gsv_collect_heads(struct gsv_spec *spec, gpuserve_error *error)
 
     st = gsv_collect_steps(spec, error);
     spec->first_classifier = (int32_t)spec->n_items;
-    if (st == GPUSERVE_OK && spec->has_head)
-        st = add_head(spec, error);
+    if (st == GPUSERVE_OK && gsv_has_heads(spec))
+        st = add_heads(spec, error);
     else if (st == GPUSERVE_OK && spec->facts.scores_answers)
         st = gsv_collect_answers(spec, error);
     else if (st == GPUSERVE_OK && (spec->config.classifies || spec->config.labels_tokens))

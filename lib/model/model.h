@@ -61,6 +61,24 @@ struct gsv_dense_spec {
     bool has_residual; /* the input is added to the output, projected if their widths differ */
 };
 
+/* A head file: labels and their default scores. All pointers are borrowed from the spec. */
+struct gsv_label_head {
+    const char *name;
+    const char *const *labels; /* [n_labels] */
+    size_t n_labels;
+    int32_t score; /* gpuserve_score: SOFTMAX, SIGMOID or RAW */
+};
+
+#define GSV_MAX_HEADS 32     /* program_of() in run.c has a bit for each */
+#define GSV_MAX_HEAD_NAME 64 /* bytes */
+
+/* Heads of a run, in the order of their columns. n 0: the first head, or the model's own
+ * classifier. */
+struct gsv_head_choice {
+    uint8_t n;
+    uint8_t at[GSV_MAX_HEADS]; /* [n] indices, each once; zeros behind */
+};
+
 /* The text around a pair whose classifier is a language model: before, instruction_key,
  * instruction, text_key, the text, pair_key, its pair, after. `before` and `after` end at borders
  * of tokens and are never cut. */
@@ -141,10 +159,13 @@ struct gsv_spec_facts {
     int32_t n_routes;           /* 0: no Router module */
     int32_t default_route;      /* -1: each text must name one */
     const char *default_prompt; /* the name of a prompt, or NULL */
-    const char *const *labels;  /* [n_labels], from id2label or the head file */
+    const char *const *labels;  /* [n_labels], from id2label or the first head file */
     size_t n_labels;            /* 0: the model only embeds */
-    bool own_classifier;        /* the labels belong to the model, not to a head file */
-    bool labels_tokens;         /* the model's labels apply to tokens, not to texts */
+    const struct gsv_label_head *label_heads; /* [n_label_heads]: the head files */
+    size_t n_label_heads;                     /* 0: none; n_heads is that of attention */
+    size_t n_head_labels;                     /* of all head files together */
+    bool own_classifier; /* the labels belong to the model, not to a head file */
+    bool labels_tokens;  /* the model's labels apply to tokens, not to texts */
     bool scores_answers; /* the one label's logit is that of a token minus that of another, as the
                             next token of the text */
     bool needs_answers;  /* gsv_spec_set_answers() must name these tokens before a net is loaded */
@@ -194,11 +215,18 @@ struct gsv_adapter_dirs {
     struct gsv_dir *dirs[GSV_MAX_ADAPTERS]; /* owned */
 };
 
-/* As gsv_spec_load(), with adapters that a run chooses, named as prompts. They are read before the
- * function returns. */
-gpuserve_status gsv_spec_load_adapted(struct gsv_spec **spec, const struct gsv_dir *dir,
-                                      const struct gsv_adapter_dirs *adapters, const char *head,
-                                      uint32_t pooling, gpuserve_error *error);
+/* Head files: `one`, then the lines "NAME=FILE" or "FILE" of `lines`, as `head` and `heads` of
+ * gpuserve_model_options; each may be NULL. */
+struct gsv_head_files {
+    const char *one, *lines;
+};
+
+/* As gsv_spec_load(), with any number of heads, and with adapters that a run chooses, named as
+ * prompts. The adapters are read before the function returns. */
+gpuserve_status gsv_spec_load_with(struct gsv_spec **spec, const struct gsv_dir *dir,
+                                   const struct gsv_adapter_dirs *adapters,
+                                   const struct gsv_head_files *heads, uint32_t pooling,
+                                   gpuserve_error *error);
 
 /* Read the configuration and the weight file headers. `head` is a head file's path or NULL.
  * `pooling` is a gpuserve_pooling_kind that replaces the model's own; 0: none. */
@@ -387,9 +415,11 @@ struct gsv_run {
     int32_t adapter;    /* 0: none, else 1 to n_adapters */
     int32_t route;      /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
     bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
-    uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score, never DEFAULT */
-    float *output;      /* host memory: [n_sequences, columns], or [n_tokens, columns] if
-                           gsv_runs_by_token(), without padding */
+    uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score; DEFAULT with heads only: that
+                           of each head */
+    struct gsv_head_choice heads; /* CLASSIFY */
+    float *output;                /* host memory: [n_sequences, columns], or [n_tokens, columns] if
+                                     gsv_runs_by_token(), without padding */
 };
 
 /* True if the task outputs a row for each token, not for each text. */
@@ -408,6 +438,12 @@ static inline bool gsv_runs_by_token(const struct gsv_spec_facts *facts, uint32_
 static inline bool gsv_classifies(const struct gsv_spec_facts *facts)
 {
     return facts->n_labels > 0 && !facts->labels_tokens;
+}
+
+/* The heads of a choice: 1 for the model's own classifier. */
+static inline size_t gsv_chosen_count(const struct gsv_head_choice *choice)
+{
+    return choice->n > 0 ? choice->n : 1;
 }
 
 /* The number of columns of a run's output. */

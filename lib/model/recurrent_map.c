@@ -178,7 +178,7 @@ gpuserve_status gsv_recurrent_collect(struct gsv_spec *spec, gpuserve_error *err
     if (st == GPUSERVE_OK)
         st = gsv_recurrent_add_layers(&layers);
     spec->first_dense = (int32_t)spec->n_items;
-    if (st != GPUSERVE_OK || spec->has_head || is_words)
+    if (st != GPUSERVE_OK || gsv_has_heads(spec) || is_words)
         return st == GPUSERVE_OK ? gsv_collect_heads(spec, error) : st;
     return add_classifier(&c);
 }

@@ -6,7 +6,7 @@
 #include "lib/model/weights/weights.h"
 
 #include "lib/base/alloc.h"
-#include "lib/model/encoder/encoder.h"
+#include "lib/model/encoder/rows.h"
 
 #include <string.h>
 
@@ -84,14 +84,37 @@ static int32_t larger(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The maximum number of columns among pooled vectors, Dense outputs and scores. */
+/* The maximum number of columns among the layers of heads from `first` on, in steps of two, without
+ * the last layers, whose outputs are scores. */
+static int32_t inner_columns(const struct gsv_spec *spec, int32_t first)
+{
+    int32_t widest = 0;
+
+    for (size_t i = 0; i < spec->heads.n; i++)
+        for (int32_t layer = first; layer < spec->heads.at[i].n_layers - 1; layer += 2)
+            widest = larger(widest, spec->items[spec->heads.at[i].first_item + layer].n);
+    return widest;
+}
+
+/* The maximum number of labels of a head. */
+static int32_t label_columns(const struct gsv_spec *spec)
+{
+    int32_t widest = 0;
+
+    for (size_t i = 0; i < spec->heads.n; i++)
+        widest = larger(widest, (int32_t)spec->heads.at[i].n_labels);
+    return widest;
+}
+
+/* The maximum number of columns among pooled vectors, Dense outputs, inner layers of heads and
+ * scores of the model's own classifier. */
 static int32_t pooled_columns(const struct gsv_spec *spec)
 {
     int32_t widest = larger(spec->config.hidden_size, gsv_pooled_width(spec));
 
     for (int32_t i = spec->first_dense; i < spec->first_classifier + spec->n_classifier; i++)
         widest = larger(widest, spec->items[i].n);
-    return widest;
+    return larger(widest, inner_columns(spec, 0));
 }
 
 /* Columns of the first buffer of pooled rows, which also holds sparse rows. */
@@ -191,6 +214,11 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              sizeof(float));
     add_rows(&total, &layout->pooled[1], options->max_sequences, layout->pooled_columns,
              sizeof(float));
+    add_rows(&total, &layout->inner, options->max_sequences, inner_columns(spec, 1), sizeof(float));
+    layout->scores = total;
+    total = align(gsv_add_bytes(
+        total,
+        gsv_mul_bytes(gsv_score_floats(spec, UINT32_MAX, options->max_sequences), sizeof(float))));
     add_rows(&total, &layout->mix, spec->mix >= 0 ? options->max_tokens : 0, config->hidden_size,
              size);
     add_rows(&total, &layout->parts, options->max_sequences, gsv_has_parts(spec) ? 2 : 0,
@@ -243,6 +271,9 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
         backend->activation_size(options->dtype);
     const size_t pooled =
         (size_t)options->max_sequences * (size_t)first_pooled_columns(spec) * sizeof(float);
+    const size_t scores =
+        gsv_score_floats(spec, UINT32_MAX, options->max_sequences) * sizeof(float);
+    const size_t texts = pooled > scores ? pooled : scores;
 
     return (struct gpuserve_stream_options){
         .struct_size = sizeof(struct gpuserve_stream_options),
@@ -251,8 +282,8 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
         .max_tokens = options->max_tokens,
         .max_sequences = options->max_sequences,
         .max_seqlen = options->max_seqlen,
-        .max_columns =
-            larger(larger(layout->wide_columns, layout->context_columns), layout->pooled_columns),
+        .max_columns = larger(larger(layout->wide_columns, layout->context_columns),
+                              larger(layout->pooled_columns, label_columns(spec))),
         .hidden_size = spec->config.hidden_size,
         .n_heads = spec->config.n_heads,
         .head_size = spec->config.head_size,
@@ -260,7 +291,7 @@ struct gpuserve_stream_options gsv_stream_options(const struct gsv_spec *spec,
                              ? 2 * spec->config.relative.span
                              : 0,
         .flags = options->deterministic ? GPUSERVE_STREAM_DETERMINISTIC : 0,
-        .output_bytes = tokens > pooled ? tokens : pooled,
+        .output_bytes = tokens > texts ? tokens : texts,
     };
 }
 

@@ -27,7 +27,8 @@ void gsv_spec_free(struct gsv_spec **out)
     gsv_checkpoint_close(&spec->lstm_weights);
     for (int i = 0; i < GSV_MAX_STEPS; i++)
         gsv_checkpoint_close(&spec->step_weights[i]);
-    gsv_head_close(&spec->head);
+    gsv_heads_close(&spec->heads);
+    free(spec->label_heads);
     gsv_late_heads_close(spec);
     gsv_config_reset(&spec->config);
     gsv_modules_reset(&spec->modules);
@@ -65,8 +66,8 @@ gpuserve_status gsv_fail_dtype(const struct gsv_spec_facts *facts, gpuserve_erro
 /* ---------------------------------------------------------------------------------------- files */
 
 static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *dir,
-                                  const struct gsv_adapter_dirs *adapters, const char *head,
-                                  gpuserve_error *error)
+                                  const struct gsv_adapter_dirs *adapters,
+                                  const struct gsv_head_files *heads, gpuserve_error *error)
 {
     gpuserve_status st = gsv_modules_read(&spec->modules, dir, error);
 
@@ -102,11 +103,7 @@ static gpuserve_status open_files(struct gsv_spec *spec, const struct gsv_dir *d
                                      error);
     if (st == GPUSERVE_OK)
         st = gsv_late_heads_open(spec, dir, error);
-    if (st == GPUSERVE_OK && head) {
-        st = gsv_head_open(&spec->head, head, error);
-        spec->has_head = st == GPUSERVE_OK;
-    }
-    return st;
+    return st == GPUSERVE_OK ? gsv_heads_open(&spec->heads, heads, error) : st;
 }
 
 /* ---------------------------------------------------------------------------------------- facts */
@@ -141,7 +138,7 @@ static void set_encoder_facts(struct gsv_spec *spec)
     facts->long_from = config->rotary[0].long_from;
     facts->folder = modules->transformer;
     facts->do_lower_case = modules->do_lower_case;
-    facts->reads_end = config->last_rule == GSV_LAST_END && !spec->has_head;
+    facts->reads_end = config->last_rule == GSV_LAST_END && !gsv_has_heads(spec);
     facts->end_id = config->end_id;
     facts->empty_id = gsv_is_recurrent(config) ? config->recurrent.empty_id
                       : config->n_layers == 0  ? config->vocab_size
@@ -293,13 +290,13 @@ static gpuserve_status set_embedding_facts(struct gsv_spec *spec, uint32_t pooli
     struct gsv_spec_facts *facts = &spec->facts;
 
     if ((spec->config.classifies || spec->config.labels_tokens) && !modules->present &&
-        pooling == 0 && !spec->has_head)
+        pooling == 0 && !gsv_has_heads(spec))
         return GPUSERVE_OK;
     if (spec->facts.scores_answers)
         return GPUSERVE_OK;
-    if (facts->entity.width > 0 && pooling == 0 && !spec->has_head)
+    if (facts->entity.width > 0 && pooling == 0 && !gsv_has_heads(spec))
         return GPUSERVE_OK;
-    if ((modules->is_sparse || facts->is_by_token) && pooling == 0 && !spec->has_head)
+    if ((modules->is_sparse || facts->is_by_token) && pooling == 0 && !gsv_has_heads(spec))
         return GPUSERVE_OK;
     if (pooling > GPUSERVE_POOLING_LAST)
         return gsv_fail(error, GPUSERVE_E_INVALID, "pooling is %u, outside 0 to %d", pooling,
@@ -366,20 +363,39 @@ static gpuserve_status set_classifier_labels(struct gsv_spec *spec, gpuserve_err
     return st;
 }
 
-static gpuserve_status set_label_facts(struct gsv_spec *spec, gpuserve_error *error)
+/* The first head is the model's classifier for jobs that name no head. */
+static gpuserve_status set_head_facts(struct gsv_spec *spec, gpuserve_error *error)
 {
     struct gsv_spec_facts *facts = &spec->facts;
 
-    if (!spec->has_head) {
-        facts->labels_tokens = spec->config.labels_tokens;
-        return spec->n_classifier > 0 ? set_classifier_labels(spec, error) : GPUSERVE_OK;
+    spec->label_heads = gsv_alloc_array(spec->heads.n, sizeof(*spec->label_heads));
+    if (!spec->label_heads)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %zu heads", spec->heads.n);
+    for (size_t i = 0; i < spec->heads.n; i++) {
+        struct gsv_head *head = &spec->heads.at[i];
+
+        head->normalizes = head->input == GSV_HEAD_INPUT_NORMALIZED ||
+                           (head->input == GSV_HEAD_INPUT_MODEL && facts->normalize);
+        spec->label_heads[i] = (struct gsv_label_head){ .name = head->name,
+                                                        .labels = (const char *const *)head->labels,
+                                                        .n_labels = head->n_labels,
+                                                        .score = head->score };
+        facts->n_head_labels += head->n_labels;
     }
-    facts->labels = (const char *const *)spec->head.labels;
-    facts->n_labels = spec->head.n_labels;
-    facts->score = spec->head.score;
-    spec->head_normalizes = spec->head.input == GSV_HEAD_INPUT_NORMALIZED ||
-                            (spec->head.input == GSV_HEAD_INPUT_MODEL && facts->normalize);
+    facts->label_heads = spec->label_heads;
+    facts->n_label_heads = spec->heads.n;
+    facts->labels = spec->label_heads[0].labels;
+    facts->n_labels = spec->label_heads[0].n_labels;
+    facts->score = spec->label_heads[0].score;
     return GPUSERVE_OK;
+}
+
+static gpuserve_status set_label_facts(struct gsv_spec *spec, gpuserve_error *error)
+{
+    if (gsv_has_heads(spec))
+        return set_head_facts(spec, error);
+    spec->facts.labels_tokens = spec->config.labels_tokens;
+    return spec->n_classifier > 0 ? set_classifier_labels(spec, error) : GPUSERVE_OK;
 }
 
 static void count_tensor(struct gsv_spec_facts *facts, const struct gsv_tensor *tensor)
@@ -432,8 +448,8 @@ static gpuserve_status alloc_items(struct gsv_spec *spec, gpuserve_error *error)
     /* Items outside the layers: embeddings 14, final norm 2, projection 1, the classifier's and the
      * masked-LM head's norms 4, transform 1; layer weights 1; late heads 2; two for each step. */
     const size_t adapters = gsv_adapter_items(&spec->config);
-    const size_t around = 26 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS + 2 * adapters +
-                          (size_t)spec->config.convolution.kernel + 2 +
+    const size_t around = 26 + 2 * (GSV_MAX_STEPS + 1) + GSV_MAX_HEAD_LAYERS * (1 + spec->heads.n) +
+                          2 * adapters + (size_t)spec->config.convolution.kernel + 2 +
                           2 * (size_t)spec->config.recurrent.n_layers + GSV_ENTITY_ITEMS;
     const size_t decoder = (size_t)spec->config.vocab_size / GSV_DECODER_ROWS + 1;
     const size_t layer = GSV_MAX_LAYER_ITEMS + GSV_BOTTLENECK_ITEMS + GSV_CROSS_ITEMS +
@@ -452,13 +468,15 @@ gpuserve_status gsv_spec_load(struct gsv_spec **out, const struct gsv_dir *dir, 
                               uint32_t pooling, gpuserve_error *error)
 {
     const struct gsv_adapter_dirs none = { .n = 0 };
+    const struct gsv_head_files heads = { .one = head };
 
-    return gsv_spec_load_adapted(out, dir, &none, head, pooling, error);
+    return gsv_spec_load_with(out, dir, &none, &heads, pooling, error);
 }
 
-gpuserve_status gsv_spec_load_adapted(struct gsv_spec **out, const struct gsv_dir *dir,
-                                      const struct gsv_adapter_dirs *adapters, const char *head,
-                                      uint32_t pooling, gpuserve_error *error)
+gpuserve_status gsv_spec_load_with(struct gsv_spec **out, const struct gsv_dir *dir,
+                                   const struct gsv_adapter_dirs *adapters,
+                                   const struct gsv_head_files *heads, uint32_t pooling,
+                                   gpuserve_error *error)
 {
     struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
     gpuserve_status st;
@@ -466,7 +484,7 @@ gpuserve_status gsv_spec_load_adapted(struct gsv_spec **out, const struct gsv_di
     *out = NULL;
     if (!spec)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
-    st = open_files(spec, dir, adapters, head, error);
+    st = open_files(spec, dir, adapters, heads, error);
     if (st != GPUSERVE_OK)
         goto fail;
     st = gsv_add_adapter_prompts(spec, error);
@@ -482,7 +500,7 @@ gpuserve_status gsv_spec_load_adapted(struct gsv_spec **out, const struct gsv_di
     if (st == GPUSERVE_OK)
         st = gsv_late_heads_facts(spec, error);
     if (st == GPUSERVE_OK)
-        st = gsv_spec_find_answers(spec, dir, pooling != 0 || spec->has_head, error);
+        st = gsv_spec_find_answers(spec, dir, pooling != 0 || gsv_has_heads(spec), error);
     if (st == GPUSERVE_OK)
         st = set_embedding_facts(spec, pooling, error);
     if (st == GPUSERVE_OK)

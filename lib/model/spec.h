@@ -154,9 +154,8 @@ struct gsv_spec {
     struct gsv_spec_facts facts;
     struct gsv_config config;
     struct gsv_modules modules;
-    struct gsv_head head;
-    bool has_head;
-    bool head_normalizes; /* the head's input is normalized */
+    struct gsv_heads heads;             /* of files; they replace the model's own classifier */
+    struct gsv_label_head *label_heads; /* [heads.n]: facts.label_heads */
     struct gsv_checkpoint weights;
     struct gsv_adapter_files *adapter_files;           /* NULL: no adapters in files of their own */
     struct gsv_checkpoint step_weights[GSV_MAX_STEPS]; /* of modules.steps */
@@ -193,7 +192,7 @@ struct gsv_spec {
     int32_t unweighted[GSV_MAX_UNWEIGHTED]; /* token ids without a weight */
     size_t n_unweighted;
     int32_t first_dense, first_classifier; /* first_dense: the first item of pooled_steps */
-    int32_t n_classifier; /* number of linear layers of the classifier or the head */
+    int32_t n_classifier; /* number of linear layers of the model's own classifier */
     struct gsv_norm_items classifier_norm; /* after the first of them */
     struct gsv_norm_items masked_norm;
     /* For sparse models: index of the transform or -1, and of n_decoder chunks of the decoder with
@@ -211,6 +210,12 @@ static inline bool gsv_is_weighted(const struct gsv_spec *spec, int32_t id)
         if (spec->unweighted[i] == id)
             return false;
     return true;
+}
+
+/* True if CLASSIFY is that of head files, not of the model's own classifier. */
+static inline bool gsv_has_heads(const struct gsv_spec *spec)
+{
+    return spec->heads.n > 0;
 }
 
 /* True if the sparse vectors are those of a masked-LM head. */
@@ -257,10 +262,11 @@ static inline bool gsv_pools_before_end(const struct gsv_spec *spec, uint32_t ta
         return false;
     case GSV_LAST_BEFORE_PADS:
     case GSV_LAST_END:
-        return task == GPUSERVE_TASK_CLASSIFY && !spec->has_head;
+        return task == GPUSERVE_TASK_CLASSIFY && !gsv_has_heads(spec);
     default:
         return spec->facts.poolings[0] == GPUSERVE_POOL_LAST && spec->facts.n_poolings == 1 &&
-               (task == GPUSERVE_TASK_EMBED || (task == GPUSERVE_TASK_CLASSIFY && spec->has_head));
+               (task == GPUSERVE_TASK_EMBED ||
+                (task == GPUSERVE_TASK_CLASSIFY && gsv_has_heads(spec)));
     }
 }
 

@@ -251,6 +251,7 @@ class ModelOptions(Structure):
         ("max_tokens_per_second", c_uint64),
         ("deterministic", c_uint32),
         ("adapters", c_char_p),
+        ("heads", c_char_p),
     ]
 
 
@@ -276,6 +277,17 @@ class SwapOptions(Structure):
         ("struct_size", c_uint32),
         ("allow", c_uint32),
         ("fingerprint", c_char_p),
+    ]
+
+
+class Head(Structure):
+    c_name = "gpuserve_head"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("score", c_uint32),
+        ("name", c_char_p),
+        ("labels", c_void_p),
+        ("n_labels", c_size_t),
     ]
 
 
@@ -409,6 +421,7 @@ class Job(Structure):
         ("more", c_void_p),
         ("n_more", c_size_t),
         ("trace", c_void_p),
+        ("heads", c_char_p),
     ]
 
 
@@ -446,6 +459,7 @@ class ClassifyOptions(Structure):
         ("expected_fingerprint", c_char_p),
         ("result", c_void_p),
         ("client", c_uint64),
+        ("heads", c_char_p),
     ]
 
 
@@ -793,6 +807,7 @@ STRUCTS: List[Type[Structure]] = [
     ModelOptions,
     Footprint,
     SwapOptions,
+    Head,
     Span,
     TokenizeOptions,
     Entity,
@@ -953,6 +968,15 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_model_label": (c_char_p, [
         c_void_p,
         c_size_t,
+    ]),
+    "gpuserve_model_head_count": (c_size_t, [
+        c_void_p,
+    ]),
+    "gpuserve_model_head": (c_int, [
+        c_void_p,
+        c_size_t,
+        POINTER(Head),
+        POINTER(Error),
     ]),
     "gpuserve_model_fingerprint": (c_char_p, [
         c_void_p,

@@ -81,6 +81,21 @@ def result_of(results: Sequence[_abi.Result]) -> Result:
                          last.fingerprint.decode()])
 
 
+class Made(NamedTuple):
+    """Rows, the outcome of each text and of the call if requested, and whether the input was a single
+    text.
+    """
+
+    output: Floats
+    items: Optional[Items]
+    result: Optional[Result]
+    alone: bool
+
+    def with_more(self, value: Any) -> Any:
+        more = [one for one in (self.items, self.result) if one is not None]
+        return (value, *more) if more else value
+
+
 class Call:
     """A job that keeps its texts and output alive."""
 

@@ -48,6 +48,11 @@ class View(NamedTuple):
     fingerprint: str
     facts: Dict[str, Any]
 
+    @property
+    def heads(self) -> Dict[str, List[str]]:
+        """The labels of each classifier head, by its name."""
+        return {head["name"]: head["labels"] for head in self.facts.get("classifier_heads") or ()}
+
 
 class Handle(Closing):
     """A gpuserve_model, shared by any number of threads; the base class of Model."""
@@ -132,8 +137,13 @@ class Handle(Closing):
 
     @property
     def labels(self) -> List[str]:
-        """Labels of the model's head, in the order of its scores."""
+        """Labels of the model's classifier or of its first head, in the order of the scores."""
         return self._view.labels
+
+    @property
+    def heads(self) -> Dict[str, List[str]]:
+        """Labels of each head that the model was opened with, by its name, in the order of its scores."""
+        return self._view.heads
 
     @property
     def fingerprint(self) -> str:
@@ -374,7 +384,7 @@ class Handle(Closing):
 
 
 def _shape(view: View) -> Any:
-    return view.dim, view.sparse_dim, view.labels
+    return view.dim, view.sparse_dim, view.labels, view.heads
 
 
 @atexit.register

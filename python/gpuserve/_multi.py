@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
 from . import _abi, _texts
 from ._calls import Call, Floats, patiently, run
+from ._heads import Heads
 from ._sparse import compact
 from .errors import InvalidError, UnsupportedError
 
@@ -65,11 +66,15 @@ def _width(view: "View", name: str, dimensions: int) -> int:
 class Encoding:
     """One call: its outputs, and the results of the submissions so far."""
 
-    def __init__(self, model: "Handle", view: "View", names: List[str], fields: Dict[str, Any]) -> None:
+    def __init__(self, model: "Handle", view: "View", names: List[str], fields: Dict[str, Any],
+                 heads: Optional[Heads] = None) -> None:
         self._model = model
         self._view = view
-        self._fields = fields
+        self._fields: Dict[str, Any] = {**fields, **(heads.field if heads else {})}
+        self._heads = heads
         self._widths = {name: _width(view, name, fields["dimensions"]) for name in names}
+        if heads:
+            self._widths["labels"] = heads.columns
         self.found: Dict[str, List[Any]] = {name: [] for name in names}
 
     def _tokens(self, name: str) -> int:
@@ -112,11 +117,10 @@ class Encoding:
 
     def result(self, alone: bool) -> Dict[str, Any]:
         """The outputs of all texts, or of the one text."""
-        if alone:
-            return {name: parts[0] for name, parts in self.found.items()}
-        return {name: parts if name in ("sparse", "colbert")
+        made = {name: parts[0] if alone else parts if name in ("sparse", "colbert")
                 else np.array(parts, dtype=np.float32).reshape(len(parts), self._widths[name])
                 for name, parts in self.found.items()}
+        return {**made, "labels": self._heads.split(cast(Floats, made["labels"]))} if self._heads else made
 
 
 def max_sim(library: ctypes.CDLL, query: Any, documents: Sequence[Any]) -> Floats:

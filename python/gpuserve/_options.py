@@ -51,8 +51,8 @@ def _flag(value: Any, _name: str) -> int:
     return int(bool(value))
 
 
-def _adapters(value: Any, name: str) -> Optional[bytes]:
-    """A line NAME=DIRECTORY for each adapter."""
+def _files(value: Any, name: str) -> Optional[bytes]:
+    """A line NAME=PATH for each adapter or head."""
     if value is None:
         return None
     lines = [(text(key, name) or b"") + b"=" + encode_path(path) for key, path in value.items()]
@@ -66,7 +66,8 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "device": ("device", text),
     "dtype": ("dtype", _one_of(DTYPES)),
     "head": ("head", _path),
-    "adapters": ("adapters", _adapters),
+    "heads": ("heads", _files),
+    "adapters": ("adapters", _files),
     "max_tokens": ("max_tokens", number),
     "max_batch_tokens": ("max_batch_tokens", number),
     "n_threads": ("n_threads", number),

@@ -15,7 +15,6 @@ from typing import (
     List,
     Literal,
     Mapping,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -29,12 +28,13 @@ import numpy as np
 from . import _abi, _arguments as arguments, _texts
 from ._arguments import Path
 from ._calls import (
-    Call, Floats, Items, Request, Result, finish, free_all, items_of, patiently, rerank, result_of, run,
+    Call, Floats, Made, Request, finish, free_all, items_of, patiently, rerank, result_of, run,
 )
 from ._directory import Directory
 from ._entities import Entity, TokenLabels, entities, label_tokens
 from ._label_entities import Labels, label_entities
 from ._handle import Handle, View
+from ._heads import heads_of, labelled_by_head
 from ._long_texts import KINDS, METHODS, LongText, encode_long
 from ._multi import Encoding, max_sim, outputs_of
 from ._options import Lost, Progress as LoadProgress
@@ -53,21 +53,6 @@ IN_FLIGHT = 3
 SPARSE_TEXTS = 32
 
 
-class _Made(NamedTuple):
-    """Rows, the outcome of each text and of the call if requested, and whether the input was a single
-    text.
-    """
-
-    output: Floats
-    items: Optional[Items]
-    result: Optional[Result]
-    alone: bool
-
-    def with_more(self, value: Any) -> Any:
-        more = [one for one in (self.items, self.result) if one is not None]
-        return (value, *more) if more else value
-
-
 class Model(Directory, Handle):
     """An embedding or classification model on a device.
 
@@ -83,6 +68,8 @@ class Model(Directory, Handle):
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"tf32"``, ``"int8"``; default
             float32 on a CPU and float16 on a GPU.
         head: a classifier head over the embedding, as written by ``gpuserve fit``.
+        heads: further heads, name to file. ``heads=[NAME, ...]`` of a call chooses any of them, which are
+            computed in one pass; a call without it gets the first.
         adapters: LoRA adapters in PEFT's format, name to directory. ``prompt_name=NAME`` of a call chooses one;
             a call without it gets the model without an adapter.
         max_tokens: token limit of a text; default the model's.
@@ -115,6 +102,7 @@ class Model(Directory, Handle):
 
     def __init__(self, model_name_or_path: Path, *, device: Optional[str] = None,
                  dtype: Optional[str] = None, head: Optional[Path] = None,
+                 heads: Optional[Mapping[str, Path]] = None,
                  adapters: Optional[Mapping[str, Path]] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
                  mmap: bool = False, deterministic: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
@@ -127,8 +115,8 @@ class Model(Directory, Handle):
                  on_device_lost: str = "fail", progress: Optional[LoadProgress] = None,
                  lost: Optional[Lost] = None, context: Optional[Context] = None) -> None:
         super().__init__(model_name_or_path, context, {
-            "device": device, "dtype": dtype, "head": head, "adapters": adapters, "max_tokens": max_tokens,
-            "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
+            "device": device, "dtype": dtype, "head": head, "heads": heads, "adapters": adapters,
+            "max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
             "mmap": mmap, "deterministic": deterministic, "max_queue_tokens": max_queue_tokens,
             "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "max_tokens_per_second": max_tokens_per_second, "cache_bytes": cache_bytes,
             "max_wait_us": max_wait_us, "default_prompt_name": default_prompt_name,
@@ -390,20 +378,23 @@ class Model(Directory, Handle):
                      prompt_name: Optional[str] = None, prompt: Optional[str] = None,
                      normalize_embeddings: bool = False, truncate_dim: Optional[int] = None,
                      precision: str = "float32", ranges: Optional[Any] = None, score: str = "default",
-                     truncation: str = "default", cache: str = "default", client: int = 0) -> Dict[str, Any]:
+                     truncation: str = "default", cache: str = "default", client: int = 0,
+                     heads: Optional[Sequence[str]] = None) -> Dict[str, Any]:
         """Several outputs of each text from one pass of the encoder, with the bits of separate calls.
 
         Args:
             outputs: any of ``"dense"``, ``"sparse"``, ``"colbert"`` (token vectors) and ``"labels"``
                 (scores). Default: dense, sparse and colbert, as far as the model makes them.
             score: of the labels, as for :meth:`predict_proba`.
+            heads: of the labels: names of heads of the model; default the first.
             prompt_name, prompt, normalize_embeddings, truncate_dim, precision, ranges, truncation, cache,
                 client: as for :meth:`encode`; those of vectors apply to the dense ones.
 
         Returns:
             A dict by output. ``"dense"``: [n, dim]. ``"sparse"``: a list of :class:`Sparse`.
             ``"colbert"``: a list of [n_tokens, token_dim]; of a BGE-M3 without the first token, as in
-            FlagEmbedding. ``"labels"``: [n, labels]. For one text without the dimension of texts.
+            FlagEmbedding. ``"labels"``: [n, labels]; with ``heads`` a dict of these by the head's name.
+            For one text without the dimension of texts.
         """
         view = self._view
         names = outputs_of(view, outputs)
@@ -416,12 +407,15 @@ class Model(Directory, Handle):
         elif normalize_embeddings or truncate_dim is not None or precision != "float32":
             raise InvalidError("normalize_embeddings, truncate_dim and precision are of dense vectors, "
                                "which outputs does not have")
+        chosen = heads_of(view, heads)
         if "labels" in names:
             fields["score"] = arguments.named(arguments.SCORES, score, "score")
+        elif chosen:
+            raise InvalidError("heads is of the output labels, which outputs does not have")
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
         convert = self._converter(view, precision, ranges, fields)
-        encoding = Encoding(self, view, names, fields)
+        encoding = Encoding(self, view, names, fields, chosen)
         size = encoding.size()
         for i in range(0, len(texts), size):
             encoding.add(texts[i:i + size], i)
@@ -460,11 +454,15 @@ class Model(Directory, Handle):
                       pairs: Union[str, Iterable[str], None] = None, *, score: str = "default",
                       truncation: str = "default", batch_size: Optional[int] = None,
                       show_progress_bar: Optional[bool] = None, client: int = 0,
-                      return_items: bool = False, return_result: bool = False) -> Any:
+                      return_items: bool = False, return_result: bool = False,
+                      heads: Optional[Sequence[str]] = None) -> Any:
         """Scores of every label, [n, len(labels)]: probabilities unless the model is a regression.
+
+        With ``heads``: a dict of such arrays by the head's name, all from one pass.
 
         Args:
             pairs: second texts, for a text pair model.
+            heads: names of heads of the model; default the first, as an array.
             score: ``"raw"``, ``"softmax"``, ``"sigmoid"``; default the model's setting.
             client, return_items, return_result: as for :meth:`encode`.
         """
@@ -472,13 +470,17 @@ class Model(Directory, Handle):
         if not view.labels:
             raise UnsupportedError("this model has no labels: it only embeds",
                                    "open it with head=FILE, as `gpuserve fit` makes them")
+        chosen = heads_of(view, heads)
+        columns = chosen.columns if chosen else len(view.labels)
         fields = {"score": arguments.named(arguments.SCORES, score, "score"),
                   "client": number(client, "client", 64),
-                  "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation")}
-        made = self._rows(view, inputs, _abi.TASK_CLASSIFY, len(view.labels), fields, pairs=pairs,
+                  "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation"),
+                  **(chosen.field if chosen else {})}
+        made = self._rows(view, inputs, _abi.TASK_CLASSIFY, columns, fields, pairs=pairs,
                           batch_size=batch_size, progress=show_progress_bar,
                           want_items=return_items, want_result=return_result)
-        return made.with_more(made.output[0] if made.alone else made.output)
+        scores = made.output[0] if made.alone else made.output
+        return made.with_more(chosen.split(scores) if chosen else scores)
 
     # A text is an iterable of texts to a type checker: the first that fits counts.
     @overload
@@ -501,17 +503,22 @@ class Model(Directory, Handle):
                  pairs: Union[str, Iterable[str], None] = None, *, top_k: Optional[int] = 1,
                  candidate_labels: Optional[Sequence[str]] = None,
                  hypothesis_template: str = "This example is {}.", multi_label: bool = False,
-                 **options: Any) -> Any:
+                 heads: Optional[Sequence[str]] = None, **options: Any) -> Any:
         """Labels with their scores, best first, as in a ``transformers`` pipeline.
 
         With ``candidate_labels``: zero-shot classification by a model of natural language inference (NLI),
         as in the pipeline of that name. ``hypothesis_template`` has ``{}`` for the label; ``multi_label``
-        scores each label by itself.
+        scores each label by itself. With ``heads``, names of heads of the model, each text has a dict of
+        results by the head's name; one pass computes all.
 
         Returns:
             ``{"label", "score"}`` for one text and ``top_k=1``; a list of them for more labels
             (``top_k=None``: all); a list of either for many texts.
         """
+        if heads is not None:
+            if candidate_labels is not None:
+                raise InvalidError("heads and candidate_labels exclude each other")
+            return labelled_by_head(self.heads, self.predict_proba(inputs, pairs, heads=heads, **options), top_k)
         labels = self.labels if candidate_labels is None else list(candidate_labels)
         if candidate_labels is None:
             scores = self.predict_proba(inputs, pairs, **options)
@@ -702,7 +709,7 @@ class Model(Directory, Handle):
               fields: Dict[str, Any], *, pairs: Union[str, Iterable[str], None] = None,
               batch_size: Optional[int] = None, progress: Optional[bool] = None,
               out: Optional[Floats] = None, want_items: bool = False,
-              want_result: bool = False) -> "_Made":
+              want_result: bool = False) -> "Made":
         """The rows of all inputs, and their outcome."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(cast(Iterable[str], inputs))
@@ -716,7 +723,7 @@ class Model(Directory, Handle):
         if not texts:
             nothing = result_of([_abi.new(_abi.Result)])._replace(
                 dtype=view.facts["dtype"], device=self.device, fingerprint=view.fingerprint)
-            return _Made(output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None,
+            return Made(output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None,
                          nothing if want_result else None, alone)
         if len(texts) <= size and not progress:
             one = Call(texts, output, pairs=seconds, task=task, want_items=want_items,
@@ -739,7 +746,7 @@ class Model(Directory, Handle):
                 finally:
                     stream.close()
             bar.close()
-        return _Made(
+        return Made(
             output, items_of(np.concatenate([cast(Any, one.items) for one in calls])) if want_items else None,
             result_of([cast(Any, one.result) for one in calls]) if want_result else None, alone)
 

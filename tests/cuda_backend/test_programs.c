@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { N_TEXTS = 2, N_RECORDED = 4 /* run, recorded, replayed */ };
 
@@ -41,9 +42,12 @@ static const struct {
 };
 
 /* Texts are token ids of the reference of `from`. */
-static void load(struct loaded *model, struct texts *texts, const char *name, const char *from)
+static void load_heads(struct loaded *model, struct texts *texts, const char *name,
+                       const char *from, const char *heads, uint32_t dtype)
 {
-    const struct load_options options = { .backend = cuda_backend(), .max_tokens = 256 };
+    const struct load_options options = {
+        .backend = cuda_backend(), .max_tokens = 256, .heads = heads, .dtype = dtype
+    };
     char path[1024], below[128];
 
     snprintf(below, sizeof(below), "models/%s", name);
@@ -51,6 +55,11 @@ static void load(struct loaded *model, struct texts *texts, const char *name, co
     load_model(model, path, &options);
     snprintf(below, sizeof(below), "models/%s/reference.safetensors", from);
     *texts = read_texts(test_data(below));
+}
+
+static void load(struct loaded *model, struct texts *texts, const char *name, const char *from)
+{
+    load_heads(model, texts, name, from, NULL, 0);
 }
 
 static size_t n_floats(const struct loaded *model, const struct texts *texts,
@@ -124,4 +133,68 @@ Test(cuda_programs, given_hidden_states_tell_recordings_apart)
     free_batch(&batch);
     unload_model(&model);
     free_texts(&texts);
+}
+
+/* Heads by index; the first number is that of the choice. */
+static const struct gsv_head_choice choices[] = {
+    { 1, { 0 } }, { 1, { 1 } }, { 1, { 2 } }, { 2, { 0, 1 } }, { 3, { 2, 0, 1 } }
+};
+enum { N_CHOICES = sizeof(choices) / sizeof(choices[0]), N_HEADS = 3 };
+
+static void check_heads(const char *lines, const char *const files[N_HEADS], uint32_t dtype)
+{
+    struct loaded used, model;
+    struct texts texts;
+    float *want[N_HEADS];
+
+    for (size_t i = 0; i < N_HEADS; i++) {
+        load_heads(&model, &texts, "bert", "bert", files[i], dtype);
+        want[i] = run_often(&model, &texts, (struct gsv_run){ .task = GPUSERVE_TASK_CLASSIFY }, 1);
+        unload_model(&model);
+        free_texts(&texts);
+    }
+    load_heads(&used, &texts, "bert", "bert", lines, dtype);
+    for (size_t i = 0; i < 2 * N_CHOICES; i++) { /* each is recorded before and after others */
+        const struct gsv_run run = { .task = GPUSERVE_TASK_CLASSIFY,
+                                     .heads = choices[i % N_CHOICES] };
+        const size_t columns = (size_t)gsv_run_columns(gsv_spec_facts(used.spec), &run);
+        float *got = run_often(&used, &texts, run, i < N_CHOICES ? N_RECORDED : 1);
+        size_t first = 0;
+
+        for (size_t k = 0; k < run.heads.n; k++) {
+            const size_t head = run.heads.at[k];
+            const size_t n = gsv_spec_facts(used.spec)->label_heads[head].n_labels;
+
+            for (size_t text = 0; text < N_TEXTS; text++)
+                cr_expect_eq(
+                    memcmp(got + text * columns + first, want[head] + text * n, n * sizeof(float)),
+                    0, "dtype %u, choice %zu: head %zu has other bits than alone", dtype,
+                    i % N_CHOICES, head);
+            first += n;
+        }
+        free(got);
+    }
+    unload_model(&used);
+    free_texts(&texts);
+    for (size_t i = 0; i < N_HEADS; i++)
+        free(want[i]);
+}
+
+Test(cuda_programs, heads_have_the_bits_of_each_alone_and_sets_of_them_are_told_apart)
+{
+    static const struct head_shape shapes[N_HEADS] = { { "plain", "softmax", "normalized", { 3 } },
+                                                       { "deep", "none", "raw", { 10, 7, 9, 4 } },
+                                                       { "two", "sigmoid", "raw", { 8, 17 } } };
+    char folder[] = "/tmp/gsv-heads-XXXXXX", lines[400] = "", file[N_HEADS][100];
+    const char *const files[N_HEADS] = { file[0], file[1], file[2] };
+
+    cr_assert_not_null(mkdtemp(folder));
+    for (size_t i = 0; i < N_HEADS; i++) {
+        write_head(folder, &shapes[i], 32);
+        snprintf(file[i], sizeof(file[i]), "%s/%s.safetensors\n", folder, shapes[i].name);
+        strcat(lines, file[i]);
+    }
+    check_heads(lines, files, GPUSERVE_DTYPE_FLOAT32);
+    check_heads(lines, files, GPUSERVE_DTYPE_FLOAT16);
+    each_file(folder, NULL);
 }

@@ -169,6 +169,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const struct gsv_adapter_dirs none = { .n = 0 };
+    const struct gsv_head_files heads = { .one = options->head, .lines = options->heads };
     struct gsv_dir *dir = NULL;
     const struct gsv_net_options net = {
         .dtype = options->dtype ? options->dtype : (uint32_t)GPUSERVE_DTYPE_FLOAT32,
@@ -190,9 +191,9 @@ void load_model(struct loaded *model, const char *path, const struct load_option
     cr_assert_eq(model->backend->device_open(&model->device, 0, &error), GPUSERVE_OK, "%s",
                  error.message);
     dir = open_dir(path, options->lora);
-    cr_assert_eq(gsv_spec_load_adapted(&model->spec, dir,
-                                       options->adapters ? options->adapters : &none, options->head,
-                                       options->pooling, &error),
+    cr_assert_eq(gsv_spec_load_with(&model->spec, dir,
+                                    options->adapters ? options->adapters : &none, &heads,
+                                    options->pooling, &error),
                  GPUSERVE_OK, "%s", error.message);
     gsv_dir_close(&dir);
     if (gsv_spec_facts(model->spec)->needs_answers)
@@ -213,6 +214,74 @@ void unload_model(struct loaded *model)
     gsv_net_free(&model->net);
     gsv_spec_free(&model->spec);
     model->backend->device_close(&model->device);
+}
+
+/* -------------------------------------------------------------------------------------- heads */
+
+static void add_entry(char *header, size_t size, size_t *offset, int layer, const char *tensor,
+                      int32_t rows, int32_t columns)
+{
+    const size_t begin = *offset, length = strlen(header);
+    char shape[32];
+
+    *offset += sizeof(float) * (size_t)rows * (size_t)(columns ? columns : 1);
+    snprintf(shape, sizeof(shape), columns ? "%d,%d" : "%d", rows, columns);
+    snprintf(header + length, size - length,
+             ",\"layers.%d.%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+             layer, tensor, shape, begin, *offset);
+}
+
+/* The metadata, whose values are strings; it opens the header's object. */
+static void begin_header(char *header, size_t size, const struct head_shape *shape)
+{
+    int32_t n_labels = 0;
+    size_t length;
+
+    for (size_t i = 0; i < 4 && shape->widths[i] > 0; i++)
+        n_labels = shape->widths[i];
+    snprintf(header, size,
+             "{\"__metadata__\":{\"activation\":\"%s\",\"input\":\"%s\",\"labels\":\"[",
+             shape->activation, shape->input);
+    for (int32_t i = 0; i < n_labels; i++) {
+        length = strlen(header);
+        snprintf(header + length, size - length, "%s\\\"%s %d\\\"", i ? "," : "", shape->name, i);
+    }
+    length = strlen(header);
+    snprintf(header + length, size - length, "]\"}");
+}
+
+void write_head(const char *folder, const struct head_shape *shape, int32_t dim)
+{
+    char path[1200], header[4096];
+    uint32_t state = 7;
+    uint64_t size;
+    size_t n_bytes = 0;
+    int32_t columns = dim;
+    FILE *file;
+
+    for (const char *c = shape->name; *c; c++)
+        state = state * 31 + (unsigned char)*c;
+    begin_header(header, sizeof(header), shape);
+    for (int i = 0; i < 4 && shape->widths[i] > 0; i++) {
+        add_entry(header, sizeof(header), &n_bytes, i, "weight", shape->widths[i], columns);
+        add_entry(header, sizeof(header), &n_bytes, i, "bias", shape->widths[i], 0);
+        columns = shape->widths[i];
+    }
+    strcat(header, "}");
+    snprintf(path, sizeof(path), "%s/%s.safetensors", folder, shape->name);
+    file = fopen(path, "w");
+    cr_assert_not_null(file, "%s", path);
+    size = strlen(header);
+    fwrite(&size, sizeof(size), 1, file);
+    fwrite(header, 1, size, file);
+    for (size_t i = 0; i < n_bytes / sizeof(float); i++) {
+        float value;
+
+        state = state * 1664525u + 1013904223u;
+        value = (float)(state >> 8) / (float)(1 << 23) - 1.0f;
+        fwrite(&value, sizeof(value), 1, file);
+    }
+    cr_assert_eq(fclose(file), 0);
 }
 
 gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error)

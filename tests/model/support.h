@@ -39,6 +39,7 @@ void each_file(const char *folder, const char *to);
 
 struct load_options {
     const char *head;
+    const char *heads; /* lines NAME=FILE */
     uint32_t pooling;
     uint32_t dtype;                         /* 0: float32 */
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
@@ -56,6 +57,16 @@ void unload_model(struct loaded *model);
 /* Opens the adapter NAME of tests/data/lora as the next of `adapters`; close_adapters(). */
 void add_adapter(struct gsv_adapter_dirs *adapters, const char *name);
 void close_adapters(struct gsv_adapter_dirs *adapters);
+
+/* A head of random weights. */
+struct head_shape {
+    const char *name, *activation, *input;
+    int32_t widths[4]; /* columns of each layer's output; those behind the last are 0 */
+};
+
+/* Writes NAME.safetensors to `folder`, for an embedding of `dim` columns; labels are "NAME 0", ...
+ */
+void write_head(const char *folder, const struct head_shape *shape, int32_t dim);
 
 /* Status and message of loading a directory's files and weights. */
 gpuserve_status try_load(const char *path, const char *head, gpuserve_error *error);

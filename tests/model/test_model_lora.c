@@ -156,6 +156,7 @@ Test(model_lora, wrong_adapters_are_refused)
 /* A valid and an invalid adapter: the load fails and frees both. */
 Test(model_lora, a_second_adapter_that_is_wrong)
 {
+    const struct gsv_head_files no_heads = { NULL, NULL };
     struct gsv_adapter_dirs adapters = { .n = 0 };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct gsv_dir *dir = NULL;
@@ -164,7 +165,8 @@ Test(model_lora, a_second_adapter_that_is_wrong)
     add_adapter(&adapters, "attention");
     add_adapter(&adapters, "decoder");
     cr_assert_eq(gsv_dir_open(&dir, test_data("models/bert"), &error), GPUSERVE_OK);
-    cr_expect_eq(gsv_spec_load_adapted(&spec, dir, &adapters, NULL, 0, &error), GPUSERVE_E_FORMAT);
+    cr_expect_eq(gsv_spec_load_with(&spec, dir, &adapters, &no_heads, 0, &error),
+                 GPUSERVE_E_FORMAT);
     cr_expect_null(spec);
     gsv_dir_close(&dir);
     close_adapters(&adapters);

@@ -121,6 +121,15 @@ FIELD(gpuserve_model_options, lost, 120);
 FIELD(gpuserve_model_options, lost_user, 128);
 FIELD(gpuserve_model_options, max_wait_us, 136);
 FIELD(gpuserve_model_options, max_queue_ms, 140);
+FIELD(gpuserve_model_options, adapters, 176);
+FIELD(gpuserve_model_options, heads, 184);
+
+SIZE(gpuserve_head, 32);
+FIELD(gpuserve_head, struct_size, 0);
+FIELD(gpuserve_head, score, 4);
+FIELD(gpuserve_head, name, 8);
+FIELD(gpuserve_head, labels, 16);
+FIELD(gpuserve_head, n_labels, 24);
 
 SIZE(gpuserve_swap_options, 16);
 FIELD(gpuserve_swap_options, struct_size, 0);
@@ -243,6 +252,8 @@ FIELD(gpuserve_job, prompt_in_ids, 176);
 FIELD(gpuserve_job, role, 180);
 FIELD(gpuserve_job, more, 184);
 FIELD(gpuserve_job, n_more, 192);
+FIELD(gpuserve_job, trace, 200);
+FIELD(gpuserve_job, heads, 208);
 
 SIZE(gpuserve_long_options, 64);
 FIELD(gpuserve_long_options, struct_size, 0);
@@ -294,6 +305,7 @@ FIELD(gpuserve_classify_options, cache, 44);
 FIELD(gpuserve_classify_options, expected_fingerprint, 48);
 FIELD(gpuserve_classify_options, result, 56);
 FIELD(gpuserve_classify_options, client, 64);
+FIELD(gpuserve_classify_options, heads, 72);
 
 SIZE(gpuserve_entity_request, 72);
 FIELD(gpuserve_entity_request, struct_size, 0);

@@ -335,16 +335,17 @@ gpuserve_status gsv_lora_base(char **base, const struct gsv_dir *dir, gpuserve_e
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_spec_load_adapted(struct gsv_spec **out, const struct gsv_dir *dir,
-                                      const struct gsv_adapter_dirs *adapters, const char *head,
-                                      uint32_t pooling, gpuserve_error *error)
+gpuserve_status gsv_spec_load_with(struct gsv_spec **out, const struct gsv_dir *dir,
+                                   const struct gsv_adapter_dirs *adapters,
+                                   const struct gsv_head_files *heads, uint32_t pooling,
+                                   gpuserve_error *error)
 {
     static const struct gsv_late_facts no_late;
     struct gsv_spec *spec = gsv_alloc_array(1, sizeof(*spec));
 
     (void)dir;
     (void)adapters;
-    (void)head;
+    (void)heads;
     (void)pooling;
     *out = spec;
     if (!spec)

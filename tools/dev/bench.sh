@@ -37,7 +37,8 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
        ./dev bench lengths [--quick] [--isa ISA...]
            one text of 12, 13, 18, 19, 24 and 25 tokens: what the token after a full tile costs
        ./dev bench outputs [--quick] [MODEL]
-           several outputs of one pass, compared with passes of ONNX Runtime and sentence-transformers
+           several outputs of one pass, compared with passes of ONNX Runtime and sentence-transformers; ten
+           heads, compared with one
        ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]

@@ -39,6 +39,8 @@ KEYS = {
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
            a->adapter == b->adapter""", "&&",
                                   ["runtime_sharing"]),
+    "batch that requests share, heads": ("lib/runtime/scheduler/request.h", "memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0", "&&",
+                                         ["runtime_heads"]),
     "tokens of a text": ("lib/runtime/scheduler/request.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
     "result cache": ("lib/runtime/scheduler/result_cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
@@ -103,10 +105,11 @@ TEXTS = {
     "known compiler, nanoseconds": ("kernels/cuda/runtime/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
-    "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->adapter << 36 |", "", ["cuda-programs"]),
+    "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->adapter << 48 |", "", ["cuda-programs"]),
     "program of a run, raw": ("lib/model/encoder/run.c", "(uint64_t)run->raw << 14 |", "", ["cuda-programs"]),
     "program of a run, route": ("lib/model/encoder/run.c", "| (uint64_t)(run->route & 0xF) << 10 |", "|", ["cuda-programs"]),
-    "program of a run, dimensions": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->dimensions << 16 |", "", ["cuda-programs"]),
+    "program of a run, dimensions": ("lib/model/encoder/run.c", ": (uint32_t)run->dimensions;", ": 0;", ["cuda-programs"]),
+    "program of a run, heads": ("lib/model/encoder/run.c", "? gsv_head_set(&run->heads) :", "? 0 :", ["cuda-programs"]),
     "program of a run, skip": ("lib/model/encoder/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
     "program of a run, normalize": ("lib/model/encoder/run.c", "(uint64_t)run->normalize << 8 |", "", ["cuda-programs"]),
     "program of a run, score": ("lib/model/encoder/run.c", "(uint64_t)(run->score & 0xF) << 4 |", "", ["cuda-programs"]),

@@ -160,7 +160,7 @@ int cli_bench_dtypes(const struct cli_args *args)
 
     if (!args->model)
         return cli_model_missing();
-    if (args->head || args->dtype)
+    if (args->heads.n || args->dtype)
         return cli_usage("bench --dtypes compares embeddings in every type: --head and --dtype are "
                          "not valid");
     if (cli_context(&context, args) != CLI_OK)

@@ -15,8 +15,8 @@
 
 int cli_bench_prepare(struct cli_bench *bench)
 {
-    bench->row_floats = bench->args->head ? gpuserve_model_label_count(bench->model)
-                                          : gpuserve_model_dim(bench->model);
+    bench->row_floats = bench->args->heads.n ? gpuserve_model_label_count(bench->model)
+                                             : gpuserve_model_dim(bench->model);
     return bench->row_floats ? CLI_OK
                              : cli_fail("%s: the model makes no embeddings, which bench needs",
                                         bench->args->model);
@@ -27,11 +27,11 @@ int cli_bench_run_texts(struct cli_bench *bench, size_t first, size_t n)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-    job.task = bench->args->head ? GPUSERVE_TASK_CLASSIFY : GPUSERVE_TASK_EMBED;
+    job.task = bench->args->heads.n ? GPUSERVE_TASK_CLASSIFY : GPUSERVE_TASK_EMBED;
     job.n_items = n;
     job.texts = (const char *const *)bench->texts.texts + first;
     job.text_sizes = bench->texts.sizes + first;
-    job.dimensions = bench->args->head ? 0 : bench->args->dimensions;
+    job.dimensions = bench->args->heads.n ? 0 : bench->args->dimensions;
     job.prompt = bench->args->prompt;
     job.prompt_name = bench->args->prompt_name;
     job.output = bench->output;

@@ -258,7 +258,7 @@ static int check_task(const struct cli_args *args)
         return cli_usage("--task classification has one text in a row: --pair-column and "
                          "--similarity are not valid");
     if (!classification && (args->train || args->split > 0 || args->seed > 0 || args->c > 0 ||
-                            args->tolerance > 0 || args->label_names.n || args->head))
+                            args->tolerance > 0 || args->label_names.n || args->heads.n))
         return cli_usage(
             "--head, --train, --split, --seed, --C, --tolerance and --label-name belong "
             "to --task classification");

@@ -89,7 +89,7 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
                                       gpuserve_error *error)
 {
     const struct stream_plan plan = plan_of(options);
-    struct gpuserve_stream *stream = gsv_alloc_aligned(plan.total);
+    struct gpuserve_stream *stream = gsv_alloc_mapped(plan.total);
     char *memory = (char *)stream;
     gpuserve_status st;
 
@@ -114,7 +114,7 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
     }
     st = gsv_thread_pool_create(&stream->thread_pool, plan.n_threads, error);
     if (st != GPUSERVE_OK) {
-        gsv_free_aligned(stream);
+        gsv_free_mapped(stream);
         return st;
     }
     *out = stream;
@@ -126,6 +126,6 @@ void gsv_cpu_stream_destroy(struct gpuserve_stream **stream)
     if (!stream || !*stream)
         return;
     gsv_thread_pool_destroy(&(*stream)->thread_pool);
-    gsv_free_aligned(*stream);
+    gsv_free_mapped(*stream);
     *stream = NULL;
 }

@@ -409,6 +409,24 @@ static void list_models(struct gsv_exchange *exchange)
     gsv_reply_json(exchange);
 }
 
+/* The number of labels of each head. */
+static void put_heads(struct gsv_exchange *exchange)
+{
+    const json_t *heads = json_object_get(exchange->served->facts, "classifier_heads");
+    struct gsv_buffer *to = &exchange->reply;
+    json_t *head;
+    size_t i;
+
+    gsv_buffer_text(to, ",\"heads\":{");
+    json_array_foreach(heads, i, head)
+    {
+        gsv_buffer_text(to, i > 0 ? "," : "");
+        gsv_put_text(to, json_string_value(json_object_get(head, "name")));
+        gsv_buffer_format(to, ":%zu", json_array_size(json_object_get(head, "labels")));
+    }
+    gsv_buffer_text(to, "}");
+}
+
 static void one_model(struct gsv_exchange *exchange)
 {
     const struct gsv_served *served;
@@ -427,6 +445,7 @@ static void one_model(struct gsv_exchange *exchange)
     gsv_put_text(to, served->device);
     gsv_buffer_text(to, ",\"space\":");
     gsv_put_text(to, served->space);
+    put_heads(exchange);
     gsv_buffer_text(to, "}");
     gsv_reply_json(exchange);
 }

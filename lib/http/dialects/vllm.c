@@ -1,7 +1,8 @@
 /*
  * vllm.c - vLLM's /classify, /score and /pooling, and llama.cpp's /embedding.
  *
- *   classify   {"input": text or list}       -> data [{label, probs, num_classes}]
+ *   classify   {"input": text or list}       -> data [{label, probs, num_classes}]; with `heads`
+ *                                               data [{heads: {NAME: {label, probs, num_classes}}}]
  *   score      {"text_1", "text_2"}          -> data [{score}]: a cross-encoder's, cosines, or
  *                                               MaxSim of a multi-vector model
  *   pooling    {"input": text or list}       -> data [{data: vector}]
@@ -89,23 +90,43 @@ static bool read_input(struct gsv_exchange *exchange, gpuserve_job *job, struct 
 
 /* ------------------------------------------------------------------------------------ classify */
 
+/* "label":..,"probs":[..],"num_classes":n; `labels` of a head, or NULL: of the model's classifier.
+ */
+static void put_class(struct gsv_exchange *exchange, const float *row, size_t n,
+                      const json_t *labels)
+{
+    struct gsv_buffer *to = &exchange->reply;
+    size_t best = 0;
+
+    for (size_t j = 1; j < n; j++)
+        best = row[j] > row[best] ? j : best;
+    gsv_buffer_text(to, "\"label\":");
+    gsv_put_text(to, labels ? json_string_value(json_array_get(labels, best))
+                            : gsv_served_label(exchange->served, best));
+    gsv_buffer_text(to, ",\"probs\":");
+    gsv_put_floats(to, row, n);
+    gsv_buffer_format(to, ",\"num_classes\":%zu}", n);
+}
+
+static void put_head_class(struct gsv_exchange *exchange, const float *row, const json_t *labels)
+{
+    gsv_buffer_text(&exchange->reply, "{");
+    put_class(exchange, row, json_array_size(labels), labels);
+}
+
 static void write_classes(struct gsv_exchange *exchange)
 {
-    const size_t n = exchange->work.columns;
     struct gsv_buffer *to = &exchange->reply;
 
     begin_list(exchange);
     for (size_t i = 0; i < exchange->work.job.n_items; i++) {
-        const float *row = gsv_call_row(exchange, i);
-        size_t best = 0;
-
-        for (size_t j = 1; j < n; j++)
-            best = row[j] > row[best] ? j : best;
-        gsv_buffer_format(to, "%s{\"index\":%zu,\"label\":", i > 0 ? "," : "", i);
-        gsv_put_text(to, gsv_served_label(exchange->served, best));
-        gsv_buffer_text(to, ",\"probs\":");
-        gsv_put_floats(to, row, n);
-        gsv_buffer_format(to, ",\"num_classes\":%zu}", n);
+        gsv_buffer_format(to, "%s{\"index\":%zu,", i > 0 ? "," : "", i);
+        if (exchange->work.job.heads) {
+            gsv_put_heads(exchange, gsv_call_row(exchange, i), put_head_class);
+            gsv_buffer_text(to, "}");
+        } else {
+            put_class(exchange, gsv_call_row(exchange, i), exchange->work.columns, NULL);
+        }
     }
     end_list(exchange);
 }
@@ -118,7 +139,8 @@ static void classify(struct gsv_exchange *exchange)
 
     job.task = GPUSERVE_TASK_CLASSIFY;
     if (!gsv_request_body_model(exchange) || !gsv_require_classifier(exchange) ||
-        !read_activation(exchange, &activation) || !read_input(exchange, &job, &inputs))
+        !read_activation(exchange, &activation) || !gsv_heads_read(exchange, &job) ||
+        !read_input(exchange, &job, &inputs))
         return;
     job.score = activation ? GPUSERVE_SCORE_DEFAULT : GPUSERVE_SCORE_RAW;
     gsv_call_start(exchange, &job, &inputs, write_classes);

@@ -80,8 +80,9 @@ bool gsv_output_set_count(struct gsv_exchange *exchange, const struct gsv_output
                           const gpuserve_job *job, struct gsv_inputs *inputs);
 
 /* Writes the outputs of input i other than the dense one, as members after the first one of an
- * object: ,"sparse":{"indices":[..],"values":[..]},"colbert":[[..]],"labels":[..]. base64: each row
- * of `colbert` is a string of its float32 bytes. */
+ * object: ,"sparse":{"indices":[..],"values":[..]},"colbert":[[..]],"labels":[..], or with the
+ * field `heads` ,"heads":{"NAME":[..]}. base64: each row of `colbert` is a string of its float32
+ * bytes. */
 void gsv_put_output_set(struct gsv_exchange *exchange, const struct gsv_output_set *set, size_t i,
                         bool base64);
 

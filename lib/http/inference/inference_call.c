@@ -57,7 +57,7 @@ static size_t columns_of(const struct gsv_exchange *exchange, uint32_t task)
     case GPUSERVE_TASK_EMBED:
         return exchange->work.job.dimensions ? exchange->work.job.dimensions : served->dim;
     case GPUSERVE_TASK_CLASSIFY:
-        return served->n_labels;
+        return gsv_job_labels(exchange, &exchange->work.job);
     case GPUSERVE_TASK_SPARSE:
         return gpuserve_model_sparse_dim(served->model);
     case GPUSERVE_TASK_TOKEN_LABELS:

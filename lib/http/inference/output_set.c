@@ -23,6 +23,7 @@ static const struct {
     { "labels", "classify", GPUSERVE_TASK_CLASSIFY },
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+enum { LABELS = 3 };
 
 static bool has(const struct gsv_exchange *exchange, size_t kind)
 {
@@ -109,15 +110,19 @@ bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *s
                          gpuserve_job *job)
 {
     const json_t *list = json_object_get(exchange->json, "outputs");
+    const json_t *heads = json_object_get(exchange->json, "heads");
     const size_t sparse_dim = gpuserve_model_sparse_dim(exchange->served->model);
     bool wanted[N_KINDS] = { false }, is_first = true;
 
     job->task = GPUSERVE_TASK_EMBED;
     set->has_dense = true;
+    if (list && !json_is_null(list) && !read_set(exchange, list, wanted))
+        return false;
+    if (!wanted[LABELS] && heads && !json_is_null(heads))
+        return gsv_refuse(exchange, GSV_P_INVALID, "heads",
+                          "`heads` is of the output labels, which `outputs` does not have");
     if (!list || json_is_null(list))
         return gsv_require_embedder(exchange);
-    if (!read_set(exchange, list, wanted))
-        return false;
     set->is_given = true;
     set->has_dense = wanted[0];
     set->first_vector =
@@ -132,6 +137,8 @@ bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *s
         is_first = false;
     }
     job->more = set->more;
+    if (!gsv_heads_read(exchange, job))
+        return false;
     if (!wanted[1])
         return true;
     set->indices = gsv_exchange_alloc(exchange, sparse_dim, sizeof(*set->indices));
@@ -252,6 +259,17 @@ static void put_vectors(struct gsv_buffer *to, const float *rows, size_t n, size
     gsv_buffer_text(to, "]");
 }
 
+static void put_scores(struct gsv_exchange *exchange, const float *row)
+{
+    if (exchange->work.job.heads) {
+        gsv_buffer_text(&exchange->reply, ",");
+        gsv_put_heads(exchange, row, gsv_put_head_labels);
+    } else {
+        gsv_buffer_text(&exchange->reply, ",\"labels\":");
+        gsv_put_labels(exchange, row, 0);
+    }
+}
+
 static void put_kind(struct gsv_exchange *exchange, const struct gsv_output_set *set, uint32_t task,
                      size_t i, bool base64)
 {
@@ -263,8 +281,7 @@ static void put_kind(struct gsv_exchange *exchange, const struct gsv_output_set 
     if (task == GPUSERVE_TASK_SPARSE) {
         put_sparse(to, set, rows + i * columns, columns);
     } else if (task == GPUSERVE_TASK_CLASSIFY) {
-        gsv_buffer_text(to, ",\"labels\":");
-        gsv_put_labels(exchange, rows + i * columns, 0);
+        put_scores(exchange, rows + i * columns);
     } else if (task == GPUSERVE_TASK_TOKEN_VECTORS) {
         const size_t n = offsets[i + 1] - offsets[i];
         const size_t first = set->first_vector < n ? set->first_vector : n;

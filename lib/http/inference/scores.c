@@ -35,10 +35,11 @@ struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *r
     return ranked;
 }
 
-void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels)
+/* `labels` of a head, or NULL: of the model's classifier. */
+static void put_labels(struct gsv_exchange *exchange, const float *row, size_t n, size_t max_labels,
+                       const json_t *labels)
 {
-    const struct gsv_served *served = exchange->served;
-    const struct gsv_ranked *ranked = gsv_rank_labels(exchange, row, served->n_labels);
+    const struct gsv_ranked *ranked = gsv_rank_labels(exchange, row, n);
     struct gsv_buffer *to = &exchange->reply;
 
     if (!ranked) {
@@ -46,12 +47,25 @@ void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_
         return;
     }
     gsv_buffer_text(to, "[");
-    for (size_t i = 0; i < served->n_labels && (max_labels == 0 || i < max_labels); i++) {
+    for (size_t i = 0; i < n && (max_labels == 0 || i < max_labels); i++) {
+        const size_t index = ranked[i].index;
+
         gsv_buffer_text(to, i > 0 ? ",{\"score\":" : "{\"score\":");
         gsv_put_float(to, ranked[i].score);
         gsv_buffer_text(to, ",\"label\":");
-        gsv_put_text(to, gsv_served_label(served, ranked[i].index));
+        gsv_put_text(to, labels ? json_string_value(json_array_get(labels, index))
+                                : gsv_served_label(exchange->served, index));
         gsv_buffer_text(to, "}");
     }
     gsv_buffer_text(to, "]");
+}
+
+void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels)
+{
+    put_labels(exchange, row, exchange->served->n_labels, max_labels, NULL);
+}
+
+void gsv_put_head_labels(struct gsv_exchange *exchange, const float *row, const json_t *labels)
+{
+    put_labels(exchange, row, json_array_size(labels), 0, labels);
 }

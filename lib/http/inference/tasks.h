@@ -56,6 +56,25 @@ struct gsv_ranked *gsv_rank_labels(struct gsv_exchange *exchange, const float *r
 /* Writes [{"score":0.9,"label":"POSITIVE"},...] from one row of scores, at most `max_labels` (0:
  * all). */
 void gsv_put_labels(struct gsv_exchange *exchange, const float *row, size_t max_labels);
+/* The same of all labels of a head, a JSON array of strings. */
+void gsv_put_head_labels(struct gsv_exchange *exchange, const float *row, const json_t *labels);
+
+/*
+ * The field `heads` of a request: classifier heads of the model, whose scores are one row.
+ */
+
+/* Reads `heads`, a list of names, into job->heads; without the field the job has the first head.
+ * False after gsv_refuse. */
+bool gsv_heads_read(struct gsv_exchange *exchange, gpuserve_job *job);
+
+/* Scores of a row: the labels of the job's heads, or of the model's classifier. */
+size_t gsv_job_labels(const struct gsv_exchange *exchange, const gpuserve_job *job);
+
+/* Writes "heads":{"NAME":...} of a row of the finished job, which has heads; `put` writes the value
+ * of each from its part of the row. */
+void gsv_put_heads(struct gsv_exchange *exchange, const float *row,
+                   void (*put)(struct gsv_exchange *exchange, const float *row,
+                               const json_t *labels));
 
 /*
  * Functions of both kinds of entity requests: token classification (entities.c)

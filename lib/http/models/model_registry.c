@@ -236,6 +236,8 @@ static bool copy_entry(struct gsv_entry *entry, const gpuserve_http_model *given
     entry->head = copy_or_null(entry->options.head, &failed);
     entry->options.device = entry->device;
     entry->options.head = entry->head;
+    entry->heads = copy_or_null(entry->options.heads, &failed);
+    entry->options.heads = entry->heads;
     entry->adapters = copy_or_null(entry->options.adapters, &failed);
     entry->options.adapters = entry->adapters;
     entry->default_prompt = copy_or_null(entry->options.default_prompt, &failed);
@@ -396,6 +398,7 @@ void gsv_models_close(struct gsv_models *models)
         free(entry->path);
         free(entry->device);
         free(entry->head);
+        free(entry->heads);
         free(entry->adapters);
         free(entry->default_prompt);
         free(entry->default_prompt_name);

@@ -87,7 +87,7 @@ struct gsv_entry {
     char **aliases;
     size_t n_aliases;
     gpuserve_model_options options; /* its strings are copies, below */
-    char *device, *head, *adapters, *default_prompt, *default_prompt_name;
+    char *device, *head, *heads, *adapters, *default_prompt, *default_prompt_name;
     gpuserve_model *borrowed;
     float *ranges; /* [2, ranges_dim] of int8 vectors, or NULL */
     size_t ranges_dim;

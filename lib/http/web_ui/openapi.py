@@ -81,11 +81,14 @@ STATUSES = {
 
 OUTPUTS = {"type": ["array", "null"], "items": {"type": "string", "enum": ["dense", "sparse", "colbert", "labels"]}, "minItems": 1,
            "description": "outputs of each text, from one pass; default: dense"}
+HEADS = {"type": ["array", "null"], "items": {"type": "string"}, "minItems": 1,
+         "description": "classifier heads of the model, by name, from one pass; default: the first"}
+LABELS = {"type": "array", "items": record(("label", "score"), label={"type": "string"}, score={"type": "number"})}
 OUTPUT_MEMBERS = {
     "embedding": {"anyOf": [NUMBERS, {"type": "string", "description": "base64 of little-endian float32"}]},
     "sparse": record(("indices", "values"), indices={"type": "array", "items": COUNT}, values=NUMBERS),
     "colbert": {"type": "array", "items": {"anyOf": [NUMBERS, {"type": "string"}]}},
-    "labels": {"type": "array", "items": record(("label", "score"), label={"type": "string"}, score={"type": "number"})},
+    "labels": LABELS, "heads": {"type": "object", "additionalProperties": LABELS},
 }
 SPAN = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2, "description": "bytes [begin, end) of the input"}
 EMBED_REPLY = record(("object", "data", "model", "usage"), object={"const": "list"},
@@ -183,13 +186,13 @@ ROWS = [
         truncate={"anyOf": [FLAG, {"type": "string", "enum": ["NONE", "START", "END"]}]}, truncation=FLAG, truncation_direction=SIDE,
         truncate_prompt_tokens={"type": "integer", "minimum": -1, "description": "truncate at this number of tokens, including special tokens; -1: the model's limit"},
         prompt_name={"type": ["string", "null"]}, input_type={"type": "string", "description": "query, document, or another prompt of the model"},
-        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}, outputs=OUTPUTS), EMBED_REPLY)
+        task={"type": "string", "description": "alias of `input_type`: retrieval.query, retrieval.passage"}, outputs=OUTPUTS, heads=HEADS), EMBED_REPLY)
       for path, summary in (("/v1/embeddings", "Embed (OpenAI)"), ("/embeddings", "Alias of /v1/embeddings"),
                             ("/openai/deployments/{model}/embeddings", "Embed (Azure OpenAI)"))],
     *[("GET", path, "openai", summary, None, record(("object", "data"), object={"const": "list"}, data={
         "type": "array", "items": record(("id", "object"), id={"type": "string"}, object={"const": "model"})}))
       for path, summary in (("/v1/models", "List models"), ("/models", "Alias of /v1/models"))],
-    *[("POST", path, "openai", "Classify (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, activation=FLAG, use_activation=FLAG,
+    *[("POST", path, "openai", "Classify (vLLM)", record(("input",), model=MODEL, input=ANY_INPUT, activation=FLAG, use_activation=FLAG, heads=HEADS,
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/classify", "/v1/classify")],
     *[("POST", path, "openai", "Score pairs of texts (vLLM)", record((), model=MODEL, text_1={}, text_2={}, queries={}, documents={}, items={}, data_1={}, data_2={}, activation=FLAG, use_activation=FLAG,
        truncate_prompt_tokens={"type": "integer", "minimum": -1}), SCORES) for path in ("/score", "/v1/score")],
@@ -211,10 +214,11 @@ ROWS = [
     ("POST", "/v1/batches/{id}/cancel", "openai", "Cancel a batch", record(), BATCH),
     ("GET", "/v1/models/{model}", "openai", "Describe a model", None, record(
         ("id", "dim", "labels", "token_labels", "max_tokens", "dtype", "device", "space"), id={"type": "string"}, dim=COUNT, labels=COUNT,
-        token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"})),
+        token_labels=COUNT, max_tokens=COUNT, dtype={"type": "string"}, device={"type": "string"}, space={"type": "string"},
+        heads={"type": "object", "additionalProperties": COUNT, "description": "labels of each classifier head"})),
     ("POST", "/embed", "tei", "Embed", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,
-        prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}, outputs=OUTPUTS),
+        prompt_name={"type": ["string", "null"]}, normalize=FLAG, dimensions={"type": ["integer", "null"], "minimum": 1}, outputs=OUTPUTS, heads=HEADS),
      {"anyOf": [VECTORS, {"type": "array", "items": record(("index",), index=COUNT, **OUTPUT_MEMBERS)}]}),
     ("POST", "/embed_all", "tei", "Embed each token", record(
         ("inputs",), model=MODEL, inputs=ANY_INPUT, truncate=TRUNCATE, truncation_direction=SIDE,

@@ -90,23 +90,21 @@ static gpuserve_status own_logits(struct gsv_rows *rows)
     return st == GPUSERVE_OK ? gsv_rows_layer(rows, last) : st;
 }
 
+gpuserve_status gsv_rows_score(const struct gsv_rows *rows, uint32_t score)
+{
+    if (score == GPUSERVE_SCORE_SOFTMAX)
+        return gsv_rows_activate(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
+    if (score == GPUSERVE_SCORE_SIGMOID)
+        return gsv_rows_activate(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_rows_classify(struct gsv_rows *rows, uint32_t score)
 {
-    const struct gsv_spec *spec = rows->work->net->spec;
-    gpuserve_status st;
+    const gpuserve_status st =
+        rows->work->net->spec->config.pools_logits ? pool_logits(rows) : own_logits(rows);
 
-    if (spec->has_head) {
-        st = gsv_rows_embed(rows, spec->facts.dim, spec->head_normalizes);
-        if (st == GPUSERVE_OK)
-            st = gsv_rows_layers(rows, spec->first_classifier, spec->n_classifier);
-    } else {
-        st = spec->config.pools_logits ? pool_logits(rows) : own_logits(rows);
-    }
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SOFTMAX)
-        st = gsv_rows_activate(rows, rows->columns, GPUSERVE_ACT_SOFTMAX);
-    if (st == GPUSERVE_OK && score == GPUSERVE_SCORE_SIGMOID)
-        st = gsv_rows_activate(rows, rows->columns, GPUSERVE_ACT_SIGMOID);
-    return st;
+    return st == GPUSERVE_OK ? gsv_rows_score(rows, score) : st;
 }
 
 /* --------------------------------------------------------------------------------------- sparse */

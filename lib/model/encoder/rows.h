@@ -2,7 +2,7 @@
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
  * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words,
- * and has the heads of BGE-M3.
+ * and has the heads of BGE-M3; heads.c runs head files.
  * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
@@ -19,6 +19,8 @@ struct gsv_exec {
     char *memory; /* device memory */
     struct gsv_activations at;
     float *pooled[2];    /* device, [max_sequences, pooled_columns] */
+    float *inner;        /* device, [max_sequences, inner_columns] */
+    float *scores;       /* device; blocks of head files, see heads.c */
     float *bounce;       /* host; rows that are cut or interleaved; NULL if none */
     int32_t *parts;      /* host, [2 * max_sequences]; NULL unless the model skips prompts */
     int32_t *neighbours; /* host, see gsv_write_neighbours(); NULL if the model needs none */
@@ -55,9 +57,12 @@ gpuserve_status gsv_token_linear(const struct gsv_rows *rows, int32_t item_index
 gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], int32_t n_poolings,
                               int32_t columns, bool normalize);
 
-/* Apply one linear, or n of them; the rows move to the other buffer. */
+/* The buffer of pooled rows that the rows are not in. */
+float *gsv_other_buffer(const struct gsv_rows *rows);
+
+/* Apply one linear; the rows move to the other buffer, or to `out`. */
 gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index);
-gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n);
+gpuserve_status gsv_rows_layer_to(struct gsv_rows *rows, int32_t item_index, float *out);
 
 /* Normalize (NONE) or activate the first `columns` columns of each row, in place. */
 gpuserve_status gsv_rows_activate(const struct gsv_rows *rows, int32_t columns, int32_t activation);
@@ -76,8 +81,18 @@ gpuserve_status gsv_rows_embed(struct gsv_rows *rows, int32_t dimensions, bool n
 /* The classifier on each token: logits in `wide`. */
 gpuserve_status gsv_rows_label_tokens(const struct gsv_rows *rows);
 
-/* Scores of the model's own classifier or of the head file. */
+/* Scores of the model's own classifier. */
 gpuserve_status gsv_rows_classify(struct gsv_rows *rows, uint32_t score);
+/* Apply a gpuserve_score to logits, in place. */
+gpuserve_status gsv_rows_score(const struct gsv_rows *rows, uint32_t score);
+
+/* heads.c: a choice as a set, a bit for each head; scores of the heads of a set; their floats for
+ * so many texts; and their copy to run->output. */
+uint32_t gsv_head_set(const struct gsv_head_choice *choice);
+gpuserve_status gsv_rows_heads(struct gsv_rows *rows, uint32_t heads, uint32_t score);
+size_t gsv_score_floats(const struct gsv_spec *spec, uint32_t heads, int32_t n_sequences);
+gpuserve_status gsv_finish_heads(const struct gsv_rows *rows, const struct gsv_run *run,
+                                 int32_t n_texts, gpuserve_error *error);
 
 /* The maximum logit of each vocabulary word over the tokens of a text, and its weight. */
 gpuserve_status gsv_rows_weigh_words(struct gsv_rows *rows);

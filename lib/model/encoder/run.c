@@ -4,7 +4,7 @@
  *   EMBED          encode -> modules on tokens -> poolings -> modules -> cut to dimensions ->
  *                  normalize
  *   CLASSIFY       encode -> first token -> classifier -> scores
- *                  encode -> full embedding as above -> head -> scores
+ *                  encode -> full embedding as above -> head files -> scores
  *   TOKEN_VECTORS  encode -> modules on tokens, or the head of late interaction (BGE-M3)
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
@@ -38,13 +38,20 @@ static gpuserve_status alloc_host_buffers(struct gsv_exec *work,
 {
     const bool has_parts = gsv_has_parts(work->net->spec);
     const size_t rows = (size_t)options->max_sequences * (has_parts ? 2 : 1);
+    const size_t scores =
+        work->net->spec->heads.n > 1
+            ? gsv_score_floats(work->net->spec, UINT32_MAX, options->max_sequences)
+            : 0;
+    const size_t cut = work->net->spec->pooled_steps.n > 0 || has_parts
+                           ? rows * (size_t)work->layout.pooled_columns
+                           : 0;
     const int32_t neighbours = gsv_neighbours_per_token(&work->net->spec->config);
     bool whole = true;
 
     work->max_sequences = options->max_sequences;
     work->max_tokens = options->max_tokens;
-    if (work->net->spec->pooled_steps.n > 0 || has_parts) {
-        work->bounce = gsv_alloc_array(rows * (size_t)work->layout.pooled_columns, sizeof(float));
+    if (cut + scores > 0) {
+        work->bounce = gsv_alloc_array(cut > scores ? cut : scores, sizeof(float));
         whole = work->bounce != NULL;
     }
     if (has_parts) {
@@ -91,6 +98,8 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     work->at = gsv_map_activations(&work->layout, work->memory, options->max_tokens);
     for (int i = 0; i < 2; i++)
         work->pooled[i] = (float *)(void *)(work->memory + work->layout.pooled[i]);
+    work->inner = (float *)(void *)(work->memory + work->layout.inner);
+    work->scores = (float *)(void *)(work->memory + work->layout.scores);
     st = alloc_host_buffers(work, options, error);
     if (st == GPUSERVE_OK)
         st = gsv_write_zero_row(net, options->max_tokens, work->at.hidden, error);
@@ -126,8 +135,13 @@ void gsv_exec_free(struct gsv_exec **out)
 
 int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run *run)
 {
+    int32_t n = 0;
+
     switch (run->task) {
     case GPUSERVE_TASK_CLASSIFY:
+        for (size_t i = 0; i < run->heads.n; i++)
+            n += (int32_t)facts->label_heads[run->heads.at[i]].n_labels;
+        return run->heads.n > 0 ? n : (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_LABELS:
         return (int32_t)facts->n_labels;
     case GPUSERVE_TASK_TOKEN_VECTORS:
@@ -208,7 +222,10 @@ static bool is_hidden_given(const struct gsv_exec *work, const struct gsv_run *r
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    return (uint64_t)(uint32_t)run->adapter << 36 | (uint64_t)(uint32_t)run->dimensions << 16 |
+    const uint32_t columns =
+        run->task == GPUSERVE_TASK_CLASSIFY ? gsv_head_set(&run->heads) : (uint32_t)run->dimensions;
+
+    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)columns << 16 |
            (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
            (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
            (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
@@ -232,9 +249,11 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
     if (run->task == GPUSERVE_TASK_SPARSE)
         return rows->work->net->spec->lexical_file ? gsv_rows_weigh_tokens(rows)
                                                    : gsv_rows_weigh_words(rows);
-    return run->task == GPUSERVE_TASK_CLASSIFY
-               ? gsv_rows_classify(rows, run->score)
-               : gsv_rows_embed(rows, run->dimensions, run->normalize);
+    if (run->task == GPUSERVE_TASK_CLASSIFY)
+        return gsv_has_heads(rows->work->net->spec)
+                   ? gsv_rows_heads(rows, gsv_head_set(&run->heads), run->score)
+                   : gsv_rows_classify(rows, run->score);
+    return gsv_rows_embed(rows, run->dimensions, run->normalize);
 }
 
 /* Find the result rows. A replayed batch issues no operations, so this depends on the run alone:
@@ -243,10 +262,9 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
 {
     const struct gsv_spec *spec = rows->work->net->spec;
     const bool classifies = run->task == GPUSERVE_TASK_CLASSIFY;
-    const bool embeds = !classifies || spec->has_head;
-    const int32_t dense = embeds ? gsv_count_dense(spec, run->route) : 0;
-    const bool by_token = classifies && !spec->has_head && spec->config.pools_logits;
-    const int32_t layers = dense + (classifies && !by_token ? spec->n_classifier : 0);
+    const int32_t layers = !classifies                 ? gsv_count_dense(spec, run->route)
+                           : spec->config.pools_logits ? 0
+                                                       : spec->n_classifier;
 
     if (run->task == GPUSERVE_TASK_SPARSE) {
         rows->data = rows->work->pooled[0];
@@ -411,6 +429,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
         return finish_tokens(work, host, run, error);
     if (run->task == GPUSERVE_TASK_SPARSE && work->net->spec->lexical_file)
         return read_activations(work, work->at.wide, (size_t)host->n_tokens, run->output, error);
+    if (run->task == GPUSERVE_TASK_CLASSIFY && gsv_has_heads(work->net->spec))
+        return gsv_finish_heads(&rows, run, host->n_sequences, error);
     locate(&rows, run);
     st = finish_rows(&rows, host->n_sequences, gsv_run_columns(&work->net->spec->facts, run),
                      run->output, error);

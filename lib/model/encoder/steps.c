@@ -115,7 +115,7 @@ gpuserve_status gsv_rows_pool(struct gsv_rows *rows, const int32_t poolings[], i
     return st;
 }
 
-static float *other_buffer(const struct gsv_rows *rows)
+float *gsv_other_buffer(const struct gsv_rows *rows)
 {
     struct gsv_exec *work = rows->work;
 
@@ -143,10 +143,9 @@ static gpuserve_status apply_linear(struct gsv_rows *rows, int32_t item_index, f
     return net->backend->linear(rows->work->stream, &op);
 }
 
-gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index)
+gpuserve_status gsv_rows_layer_to(struct gsv_rows *rows, int32_t item_index, float *out)
 {
     const struct gsv_weight *item = &rows->work->net->spec->items[item_index];
-    float *out = other_buffer(rows);
     const gpuserve_status st = apply_linear(rows, item_index, out, NULL);
 
     rows->data = out;
@@ -154,13 +153,9 @@ gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index)
     return st;
 }
 
-gpuserve_status gsv_rows_layers(struct gsv_rows *rows, int32_t first, int32_t n)
+gpuserve_status gsv_rows_layer(struct gsv_rows *rows, int32_t item_index)
 {
-    gpuserve_status st = GPUSERVE_OK;
-
-    for (int32_t i = 0; i < n && st == GPUSERVE_OK; i++)
-        st = gsv_rows_layer(rows, first + i);
-    return st;
+    return gsv_rows_layer_to(rows, item_index, gsv_other_buffer(rows));
 }
 
 /* Normalize or activate the first `columns` columns of each row, in place. */
@@ -213,7 +208,7 @@ int32_t gsv_count_dense(const struct gsv_spec *spec, int32_t route)
 static gpuserve_status apply_dense(struct gsv_rows *rows, const struct gsv_row_step *step)
 {
     const int32_t activation = rows->work->net->spec->items[step->linear].activation;
-    float *out = other_buffer(rows);
+    float *out = gsv_other_buffer(rows);
     const float *residual = step->adds_input ? rows->data : NULL;
     gpuserve_status st = GPUSERVE_OK;
 

@@ -242,7 +242,7 @@ static gpuserve_status run_tokens(struct mixer *m, struct gsv_exec *work, float 
     const struct gsv_run run = {
         .task = GPUSERVE_TASK_TOKEN_VECTORS,
         .raw = true,
-        .output = gsv_alloc_array((size_t)m->host->n_tokens * columns, sizeof(float)),
+        .output = gsv_alloc_mapped((size_t)m->host->n_tokens * columns * sizeof(float)),
     };
     gpuserve_status st;
 
@@ -253,7 +253,7 @@ static gpuserve_status run_tokens(struct mixer *m, struct gsv_exec *work, float 
         memcpy(vectors + t * columns,
                run.output + gsv_probe_token(m->net->spec, m->host, t) * columns,
                columns * sizeof(float));
-    free(run.output);
+    gsv_free_mapped(run.output);
     return st;
 }
 
@@ -300,7 +300,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
 {
     const size_t bytes = (size_t)m->host->n_tokens * m->row_bytes;
     const int32_t stages = gsv_stage_count(m->net->spec);
-    char *hidden = gsv_alloc_array(bytes, 1);
+    char *hidden = gsv_alloc_mapped(bytes); /* not of a heap, which would keep its pages */
     gpuserve_status st =
         hidden ? run_product(m, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
@@ -313,7 +313,7 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);
-    free(hidden);
+    gsv_free_mapped(hidden);
     return st;
 }
 

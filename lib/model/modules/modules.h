@@ -157,10 +157,21 @@ struct gsv_head {
     size_t n_labels;
     int32_t score; /* gpuserve_score */
     enum gsv_head_input input;
+    char *name;         /* owned */
+    int32_t first_item; /* of n_layers items of the spec */
+    bool normalizes;    /* the input is normalized */
 };
 
-/* Open a head; `path` is a safetensors file or a folder with head.safetensors. */
-gpuserve_status gsv_head_open(struct gsv_head *head, const char *path, gpuserve_error *error);
-void gsv_head_close(struct gsv_head *head);
+/* The heads of a model. */
+struct gsv_heads {
+    struct gsv_head *at; /* [n] */
+    size_t n;
+};
+
+/* Open heads, in order; a file is a safetensors file, a folder with head.safetensors or the name of
+ * an installed head. Names are unique. After a failure gsv_heads_close() frees what was opened. */
+gpuserve_status gsv_heads_open(struct gsv_heads *heads, const struct gsv_head_files *files,
+                               gpuserve_error *error);
+void gsv_heads_close(struct gsv_heads *heads);
 
 #endif

@@ -4,7 +4,7 @@
  *   linear   W' x = W x + B (A x)           table   row' = row + B A[id]
  *
  * They are in the checkpoint itself (Jina v3), or in directories of their own in PEFT's format,
- * which gsv_spec_load_adapted() gets; adapter_files.c finds the factors there.
+ * which gsv_spec_load_with() gets; adapter_files.c finds the factors there.
  *
  * The items of adapter i (1 to n_adapters) follow the item of their weight: A and B of each linear
  * and of the word table; of the type table the whole sum, which is small.

@@ -210,6 +210,12 @@ static void digest_modules(XXH3_state_t *state, const struct gsv_spec *spec)
         XXH3_128bits_update(state, spec->facts.routes[i], strlen(spec->facts.routes[i]) + 1);
 }
 
+static void digest_labels(XXH3_state_t *state, const char *const *labels, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        XXH3_128bits_update(state, labels[i], strlen(labels[i]) + 1);
+}
+
 /* Add the settings other than weights that determine the results. */
 static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
 {
@@ -228,7 +234,7 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     for (size_t i = (size_t)spec->first_dense; i < spec->n_items; i++)
         digest_number(state, spec->items[i].activation);
     digest_number(state, facts->score);
-    digest_number(state, spec->head_normalizes);
+    digest_number(state, gsv_has_heads(spec) && spec->heads.at[0].normalizes);
     digest_number(state, facts->is_sparse + spec->modules.log_twice);
     digest_number(state, facts->skips_prompt);
     digest_options(state, &spec->config);
@@ -243,8 +249,12 @@ static void digest_settings(XXH3_state_t *state, const struct gsv_spec *spec)
     if (facts->pair_template)
         XXH3_128bits_update(state, facts->pair_template->name,
                             strlen(facts->pair_template->name) + 1);
-    for (size_t i = 0; i < facts->n_labels; i++)
-        XXH3_128bits_update(state, facts->labels[i], strlen(facts->labels[i]) + 1);
+    digest_labels(state, facts->labels, facts->n_labels);
+    for (size_t i = 1; i < spec->heads.n; i++) { /* the first one is above */
+        digest_number(state, spec->heads.at[i].score);
+        digest_number(state, spec->heads.at[i].normalizes);
+        digest_labels(state, facts->label_heads[i].labels, facts->label_heads[i].n_labels);
+    }
 }
 
 void gsv_hashes_digest(const struct gsv_hashes *hashes, const struct gsv_spec *spec,

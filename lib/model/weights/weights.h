@@ -90,9 +90,11 @@ struct gsv_exec_layout {
     uint64_t wide;      /* [max_tokens, wide_columns] QKV; attention projection; FFN intermediate */
     uint64_t pooled[2]; /* [max_sequences, pooled_columns] floats: input and output of a layer; the
                            first also fits sparse rows */
-    uint64_t mix;   /* [max_tokens, hidden] weighted outputs of the layers, if there are weights */
-    uint64_t parts; /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
-    uint64_t low;   /* [max_tokens, low_columns] of adapters; logits of experts */
+    uint64_t inner;  /* [max_sequences, inner_columns] floats: every second inner layer of heads */
+    uint64_t scores; /* floats: the scores of all heads, see encoder/heads.c */
+    uint64_t mix;    /* [max_tokens, hidden] weighted outputs of the layers, if there are weights */
+    uint64_t parts;  /* [2 * max_sequences] int32 for gsv_run.skip, if the model skips prompts */
+    uint64_t low;    /* [max_tokens, low_columns] of adapters; logits of experts */
     uint64_t weights;    /* [max_tokens, experts] floats */
     uint64_t sum;        /* [max_tokens, hidden] of experts */
     uint64_t convolved;  /* [max_tokens, hidden] of a convolution; `hidden` has one row more */

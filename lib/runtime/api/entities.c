@@ -175,7 +175,7 @@ static bool next_unit(const struct labelled_text *t, size_t at, struct labelled_
 
 /* ---------------------------------------------------------------------------------- entities */
 
-static size_t merge_units(const struct labelled_text *t, char *const *labels,
+static size_t merge_units(const struct labelled_text *t, const char *const *labels,
                           gpuserve_entity *entities)
 {
     const char *before = NULL; /* label of the previous unit; NULL: no entity yet */

@@ -206,6 +206,7 @@ GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char
     job.n_items = n_texts;
     job.texts = texts;
     job.pairs = options.pairs;
+    job.heads = options.heads;
     job.truncation = options.truncation;
     job.score = options.score;
     job.output = scores;

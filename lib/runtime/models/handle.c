@@ -339,6 +339,34 @@ GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_
     return info && index < info->n_labels ? info->labels[index] : NULL;
 }
 
+GPUSERVE_API size_t gpuserve_model_head_count(const gpuserve_model *model)
+{
+    return model ? atomic_load(&model->info)->n_heads : 0;
+}
+
+GPUSERVE_API gpuserve_status gpuserve_model_head(const gpuserve_model *model, size_t index,
+                                                 gpuserve_head *head, gpuserve_error *error)
+{
+    const struct gsv_label_head *found;
+    const struct gsv_model_info *info;
+    gpuserve_status st = gsv_handle_check(model, error);
+
+    if (st == GPUSERVE_OK)
+        st = gsv_check_struct(head, sizeof(*head), "gpuserve_head", error);
+    if (st != GPUSERVE_OK)
+        return st;
+    info = atomic_load(&model->info);
+    if (index >= info->n_heads)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the head's index is %zu, the model has %zu",
+                        index, info->n_heads);
+    found = &info->heads[index];
+    head->score = (uint32_t)found->score;
+    head->name = found->name;
+    head->labels = found->labels;
+    head->n_labels = found->n_labels;
+    return GPUSERVE_OK;
+}
+
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model)
 {
     return model ? atomic_load(&model->info)->fingerprint : NULL;

@@ -115,8 +115,11 @@ struct gsv_model_info {
     size_t dim;
     size_t sparse_dim;
     size_t max_tokens;
-    char **labels; /* [n_labels] */
+    const char *const *labels; /* [n_labels], owned, as are their strings */
     size_t n_labels;
+    struct gsv_label_head *heads; /* [n_heads], strings owned; `labels` are also those of the
+                                     first */
+    size_t n_heads;
     gpuserve_rerank_method rerank;
     size_t entailment; /* gsv_entailment_label() */
     char fingerprint[33];

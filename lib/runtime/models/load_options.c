@@ -32,6 +32,8 @@ gpuserve_status gsv_load_options_init(struct gsv_load_options *load_options, con
         all &= own(&load_options->options.device);
     if (options->head)
         all &= own(&load_options->options.head);
+    if (options->heads)
+        all &= own(&load_options->options.heads);
     if (options->default_prompt_name)
         all &= own(&load_options->options.default_prompt_name);
     if (options->default_prompt)
@@ -49,6 +51,7 @@ void gsv_load_options_reset(struct gsv_load_options *load_options)
     free(load_options->path);
     free((void *)(uintptr_t)load_options->options.device);
     free((void *)(uintptr_t)load_options->options.head);
+    free((void *)(uintptr_t)load_options->options.heads);
     free((void *)(uintptr_t)load_options->options.default_prompt_name);
     free((void *)(uintptr_t)load_options->options.default_prompt);
     free((void *)(uintptr_t)load_options->options.adapters);

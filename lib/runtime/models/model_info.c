@@ -48,11 +48,21 @@ size_t gsv_entailment_label(const struct gsv_spec_facts *facts)
     return SIZE_MAX;
 }
 
+static void free_labels(const char *const *labels, size_t n)
+{
+    for (size_t i = 0; labels && i < n; i++)
+        free((void *)(uintptr_t)labels[i]);
+    free((void *)(uintptr_t)labels);
+}
+
 static void free_info(struct gsv_model_info *info)
 {
-    for (size_t i = 0; info->labels && i < info->n_labels; i++)
-        free(info->labels[i]);
-    free(info->labels);
+    for (size_t i = 0; info->heads && i < info->n_heads; i++) {
+        free_labels(info->heads[i].labels, info->heads[i].n_labels);
+        free((void *)(uintptr_t)info->heads[i].name);
+    }
+    free(info->heads);
+    free_labels(info->labels, info->n_labels);
     free(info);
 }
 
@@ -61,15 +71,35 @@ static size_t sparse_dim(const struct gsv_spec_facts *facts)
     return facts->is_sparse ? (size_t)facts->vocab_size : 0;
 }
 
-static bool copy_labels(struct gsv_model_info *info, const struct gsv_spec_facts *facts)
+/* Copies of labels, for free_labels(); NULL: out of memory. */
+static const char *const *copy_labels(const char *const *labels, size_t n)
 {
-    info->n_labels = facts->n_labels;
-    info->labels = gsv_alloc_array(facts->n_labels, sizeof(*info->labels));
-    if (!info->labels)
+    const char **copies = gsv_alloc_array(n, sizeof(*copies));
+
+    for (size_t i = 0; copies && i < n; i++) {
+        copies[i] = gsv_copy_text(labels[i], strlen(labels[i]));
+        if (!copies[i]) {
+            free_labels(copies, n);
+            return NULL;
+        }
+    }
+    return copies;
+}
+
+static bool copy_heads(struct gsv_model_info *info, const struct gsv_spec_facts *facts)
+{
+    info->n_heads = facts->n_label_heads;
+    info->heads = gsv_alloc_array(info->n_heads, sizeof(*info->heads));
+    if (!info->heads)
         return false;
-    for (size_t i = 0; i < facts->n_labels; i++) {
-        info->labels[i] = gsv_copy_text(facts->labels[i], strlen(facts->labels[i]));
-        if (!info->labels[i])
+    for (size_t i = 0; i < info->n_heads; i++) {
+        const struct gsv_label_head *from = &facts->label_heads[i];
+        struct gsv_label_head *to = &info->heads[i];
+
+        *to = (struct gsv_label_head){ .score = from->score, .n_labels = from->n_labels };
+        to->name = gsv_copy_text(from->name, strlen(from->name));
+        to->labels = copy_labels(from->labels, from->n_labels);
+        if (!to->name || !to->labels)
             return false;
     }
     return true;
@@ -89,7 +119,9 @@ gpuserve_status gsv_model_info_create(struct gsv_model_info **out, const struct 
     info->rerank = gsv_rerank_method(model->plan.facts);
     info->entailment = gsv_entailment_label(model->plan.facts);
     memcpy(info->fingerprint, model->fingerprint, sizeof(info->fingerprint));
-    if (copy_labels(info, model->plan.facts))
+    info->n_labels = model->plan.facts->n_labels;
+    info->labels = copy_labels(model->plan.facts->labels, info->n_labels);
+    if (info->labels && copy_heads(info, model->plan.facts))
         return GPUSERVE_OK;
     free_info(info);
     *out = NULL;
@@ -107,12 +139,26 @@ void gsv_model_infos_free(struct gsv_model_info *list)
     }
 }
 
-static bool same_labels(char *const *a, size_t n_a, const char *const *b, size_t n_b)
+static bool same_labels(const char *const *a, size_t n_a, const char *const *b, size_t n_b)
 {
     if (n_a != n_b)
         return false;
     for (size_t i = 0; i < n_a; i++) {
         if (strcmp(a[i], b[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Equal names and labels; scores are part of the fingerprint. */
+static bool same_heads(const struct gsv_label_head *a, size_t n_a, const struct gsv_label_head *b,
+                       size_t n_b)
+{
+    if (n_a != n_b)
+        return false;
+    for (size_t i = 0; i < n_a; i++) {
+        if (strcmp(a[i].name, b[i].name) != 0 ||
+            !same_labels(a[i].labels, a[i].n_labels, b[i].labels, b[i].n_labels))
             return false;
     }
     return true;
@@ -126,8 +172,8 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
             old->rerank != info->rerank || old->entailment != info->entailment ||
             old->sparse_dim != info->sparse_dim ||
             strcmp(old->fingerprint, info->fingerprint) != 0 ||
-            !same_labels(old->labels, old->n_labels, (const char *const *)info->labels,
-                         info->n_labels))
+            !same_labels(old->labels, old->n_labels, info->labels, info->n_labels) ||
+            !same_heads(old->heads, old->n_heads, info->heads, info->n_heads))
             continue;
         free_info(info);
         return old;
@@ -140,13 +186,16 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
 uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model)
 {
     const struct gsv_spec_facts *facts = model->plan.facts;
+    const bool has_several = info->n_heads > 1 || facts->n_label_heads > 1;
     uint32_t changes = 0;
 
     if (info->dim != (size_t)facts->dim || info->sparse_dim != sparse_dim(facts))
         changes |= GPUSERVE_CHANGE_DIM;
     if (info->max_tokens != (size_t)model->plan.max_tokens)
         changes |= GPUSERVE_CHANGE_MAX_TOKENS;
-    if (!same_labels(info->labels, info->n_labels, facts->labels, facts->n_labels))
+    if (!same_labels(info->labels, info->n_labels, facts->labels, facts->n_labels) ||
+        (has_several &&
+         !same_heads(info->heads, info->n_heads, facts->label_heads, facts->n_label_heads)))
         changes |= GPUSERVE_CHANGE_LABELS;
     if (model->fingerprint[0] && strcmp(info->fingerprint, model->fingerprint) != 0)
         changes |= GPUSERVE_CHANGE_FINGERPRINT;

@@ -58,6 +58,11 @@ static gpuserve_status check_changes(const struct swap_request *order, uint32_t 
         gsv_fail(error, GPUSERVE_E_INVALID,
                  "%s: the embedding has %d dimensions, that of the open model has %zu",
                  gsv_dir_path(fresh->plan.dir), facts->dim, old->dim);
+    else if (old->n_heads > 1 || facts->n_label_heads > 1)
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: the names or labels of the %zu heads differ from those of the open model's "
+                 "%zu heads",
+                 gsv_dir_path(fresh->plan.dir), facts->n_label_heads, old->n_heads);
     else
         gsv_fail(error, GPUSERVE_E_INVALID,
                  "%s: the %zu labels differ from the open model's %zu labels",

@@ -55,12 +55,28 @@ static json_t *poolings_of(const struct gsv_spec_facts *facts)
     return array;
 }
 
-static json_t *labels_of(const struct gsv_spec_facts *facts)
+static json_t *labels_of(const char *const *labels, size_t n)
 {
     json_t *array = json_array();
 
-    for (size_t i = 0; i < facts->n_labels && array; i++)
-        array = append(array, json_string(facts->labels[i]));
+    for (size_t i = 0; i < n && array; i++)
+        array = append(array, json_string(labels[i]));
+    return array;
+}
+
+static json_t *heads_of(const struct gsv_spec_facts *facts)
+{
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < facts->n_label_heads && array; i++) {
+        const struct gsv_label_head *head = &facts->label_heads[i];
+        struct gsv_json json = gsv_json_begin();
+
+        gsv_json_add_string(&json, "name", head->name);
+        gsv_json_add_value(&json, "labels", labels_of(head->labels, head->n_labels));
+        gsv_json_add_string(&json, "score", score_name(head->score));
+        array = append(array, json.object);
+    }
     return array;
 }
 
@@ -180,7 +196,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_string(&json, "default_prompt", plan->default_prompt_name);
     gsv_json_add_string(&json, "default_prompt_text", plan->default_prompt);
     gsv_json_add_value(&json, "routes", routes_of(facts));
-    gsv_json_add_value(&json, "labels", labels_of(facts));
+    gsv_json_add_value(&json, "labels", labels_of(facts->labels, facts->n_labels));
+    gsv_json_add_value(&json, "classifier_heads", heads_of(facts));
     gsv_json_add_string(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
     gsv_json_add_string(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
     if (gsv_entailment_label(facts) != SIZE_MAX)

@@ -34,6 +34,7 @@
 #define MAX_TOKENS_PER_SECOND UINT64_C(1000000000000)
 #define SEQUENCE_BYTES 192 /* a part, a coalesced item and their entries in the in-flight table */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
+#define HEAD_BLOCK_BYTES 64   /* alignment of the scores of a head */
 
 const char *gsv_dtype_name(uint32_t dtype)
 {
@@ -159,12 +160,12 @@ static gpuserve_status set_unweighted(struct gsv_plan *plan, gpuserve_error *err
 static gpuserve_status load_spec(struct gsv_plan *plan, const struct gsv_hub *hub,
                                  const gpuserve_model_options *options, gpuserve_error *error)
 {
+    const struct gsv_head_files heads = { .one = options->head, .lines = options->heads };
     struct gsv_adapter_dirs adapters = { 0 };
     gpuserve_status st = gsv_hub_open_adapters(hub, &adapters, options->adapters, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_spec_load_adapted(&plan->spec, plan->dir, &adapters, options->head,
-                                   options->pooling, error);
+        st = gsv_spec_load_with(&plan->spec, plan->dir, &adapters, &heads, options->pooling, error);
     gsv_hub_close_adapters(&adapters);
     return st;
 }
@@ -261,8 +262,9 @@ size_t gsv_plan_output_floats(const struct gsv_plan *plan)
 {
     const struct gsv_spec_facts *facts = plan->facts;
     const size_t sparse = facts->is_sparse && !facts->weighs_tokens ? (size_t)facts->vocab_size : 0;
-    const size_t dense =
-        (size_t)facts->dim > facts->n_labels ? (size_t)facts->dim : facts->n_labels;
+    const size_t labels =
+        facts->n_head_labels > facts->n_labels ? facts->n_head_labels : facts->n_labels;
+    const size_t dense = (size_t)facts->dim > labels ? (size_t)facts->dim : labels;
     const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
     const size_t vector = (size_t)facts->token_dim;
     const size_t columns =
@@ -284,6 +286,19 @@ static uint64_t entity_host_bytes(const struct gsv_spec_facts *facts)
            sizeof(float);
 }
 
+/* Host bytes in which the scores of several heads become rows; each execution has its own. */
+static uint64_t head_host_bytes(const struct gsv_plan *plan)
+{
+    const struct gsv_spec_facts *facts = plan->facts;
+    const uint64_t n_texts = (uint64_t)plan->narrow.max_sequences;
+    const uint64_t n_execs = (uint64_t)plan->n_workers + plan->has_wide;
+
+    if (facts->n_label_heads < 2)
+        return 0;
+    return n_execs * (n_texts * facts->n_head_labels * sizeof(float) +
+                      facts->n_label_heads * HEAD_BLOCK_BYTES);
+}
+
 /* Host bytes of workers, queue and cache, without the tokenizer. */
 static uint64_t runtime_bytes(const struct gsv_plan *plan)
 {
@@ -292,6 +307,7 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 
     return (uint64_t)plan->n_workers * batch + entity_host_bytes(plan->facts) +
+           head_host_bytes(plan) +
            (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
            plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes +
            plan->facts->adapter_bytes;

@@ -157,6 +157,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
 
     return (struct gsv_run){
         .task = task,
+        .heads = classifies ? key->heads : (struct gsv_head_choice){ 0 },
         .dimensions = embeds ? key->dimensions : 0,
         .normalize = embeds && key->normalize,
         .score = classifies || task == GPUSERVE_TASK_TOKEN_LABELS ? key->score : 0,

@@ -12,6 +12,7 @@
 #include "lib/runtime/model.h"
 #include "lib/runtime/plan/load_plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_ITEMS (1u << 28)
@@ -111,6 +112,9 @@ static gpuserve_status check_options(const gpuserve_job *job, uint32_t tasks, gp
     if (!gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) &&
         !gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS) && job->score != GPUSERVE_SCORE_DEFAULT)
         return gsv_fail(error, GPUSERVE_E_INVALID, "job.score is valid only for classification");
+    if (!gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) && job->heads)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.heads is valid only for the classification of texts");
     if (!(tasks & GSV_TASKS_BY_TOKEN) && job->token_offsets)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "job.token_offsets is valid only for tasks with one row per token");
@@ -276,11 +280,78 @@ static gpuserve_status size_ids(const struct gsv_model *model, const gpuserve_jo
     return GPUSERVE_OK;
 }
 
-static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job,
-                     struct gsv_job_size *size)
+static gpuserve_status fail_head(const struct gsv_spec_facts *facts, const char *name, size_t size,
+                                 gpuserve_error *error)
+{
+    char list[400] = "";
+
+    for (size_t i = 0; i < facts->n_label_heads; i++) {
+        const size_t used = strlen(list);
+
+        snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "",
+                 facts->label_heads[i].name);
+    }
+    return gsv_hint(error,
+                    gsv_fail(error, GPUSERVE_E_INVALID, "the model has no head \"%.*s\"",
+                             size < 100 ? (int)size : 100, name),
+                    "its heads: %s", *list ? list : "none");
+}
+
+static gpuserve_status add_head(struct gsv_head_choice *choice, const struct gsv_spec_facts *facts,
+                                const char *name, size_t size, gpuserve_error *error)
+{
+    size_t found = 0;
+
+    while (found < facts->n_label_heads &&
+           (strlen(facts->label_heads[found].name) != size ||
+            memcmp(facts->label_heads[found].name, name, size) != 0))
+        found++;
+    if (found == facts->n_label_heads)
+        return fail_head(facts, name, size, error);
+    if (memchr(choice->at, (int)found, choice->n))
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the head \"%.*s\" is named twice", (int)size,
+                        name);
+    choice->at[choice->n++] = (uint8_t)found;
+    return GPUSERVE_OK;
+}
+
+/* Read a list of head names, separated by commas; NULL: the first head; "*": all. */
+static gpuserve_status choose_heads(struct gsv_head_choice *choice,
+                                    const struct gsv_spec_facts *facts, const char *names,
+                                    gpuserve_error *error)
+{
+    const bool is_all = names && strcmp(names, "*") == 0;
+    gpuserve_status st = GPUSERVE_OK;
+
+    *choice = (struct gsv_head_choice){ 0 };
+    if (facts->n_label_heads == 0)
+        return names ? fail_head(facts, names, strcspn(names, ","), error) : st;
+    if (!names)
+        choice->n = 1;
+    for (size_t i = 0; is_all && i < facts->n_label_heads; i++)
+        choice->at[choice->n++] = (uint8_t)i;
+    for (const char *at = names; at && !is_all && st == GPUSERVE_OK;) {
+        const size_t size = strcspn(at, ",");
+
+        st = add_head(choice, facts, at, size, error);
+        at = at[size] ? at + size + 1 : NULL;
+    }
+    return st;
+}
+
+static gpuserve_status make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                                struct gsv_job_size *size, gpuserve_error *error)
 {
     const uint32_t tasks = size->outputs.tasks;
+    const bool has_heads = facts->n_label_heads > 0;
     struct gsv_run run = { 0 };
+
+    if (gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY)) {
+        const gpuserve_status st = choose_heads(&run.heads, facts, job->heads, error);
+
+        if (st != GPUSERVE_OK)
+            return gsv_fail_in(error, st, "job.heads");
+    }
 
     if (gsv_has_task(tasks, GPUSERVE_TASK_EMBED)) {
         const bool is_whole = job->normalize == GPUSERVE_NORMALIZE_WHOLE;
@@ -292,11 +363,14 @@ static void make_key(const struct gsv_spec_facts *facts, const gpuserve_job *job
     }
     if (gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) ||
         gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS))
-        run.score = job->score ? job->score : (uint32_t)facts->score;
+        run.score = job->score || has_heads ? job->score : (uint32_t)facts->score;
     gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
-    size->key = (struct gsv_batch_key){
-        .tasks = tasks, .dimensions = run.dimensions, .normalize = run.normalize, .score = run.score
-    };
+    size->key = (struct gsv_batch_key){ .tasks = tasks,
+                                        .dimensions = run.dimensions,
+                                        .normalize = run.normalize,
+                                        .score = run.score,
+                                        .heads = run.heads };
+    return GPUSERVE_OK;
 }
 
 /* An expanded query has other tokens than the text of its other outputs. */
@@ -359,8 +433,9 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
         st = check_expectations(model, job, error);
     if (st != GPUSERVE_OK)
         return st;
-    make_key(model->plan.facts, job, size);
-    st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
+    st = make_key(model->plan.facts, job, size, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
     if (st == GPUSERVE_OK)
         st = gsv_route_of(&model->plan, job, &size->key.route, error);
     if (st == GPUSERVE_OK)

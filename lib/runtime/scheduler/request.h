@@ -65,17 +65,19 @@ struct gsv_batch_key {
     int32_t dimensions;
     bool normalize;
     uint32_t score;
-    int32_t route;   /* as in gsv_run */
-    int32_t adapter; /* as in gsv_run */
-    int32_t skip;    /* leading prompt tokens that pooling leaves out */
-    bool drops;      /* token vectors of skipped words are left out: load_plan.h */
+    int32_t route;                /* as in gsv_run */
+    int32_t adapter;              /* as in gsv_run */
+    int32_t skip;                 /* leading prompt tokens that pooling leaves out */
+    struct gsv_head_choice heads; /* as in gsv_run */
+    bool drops;                   /* token vectors of skipped words are left out: load_plan.h */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter && a->drops == b->drops;
+           a->adapter == b->adapter && a->drops == b->drops &&
+           memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
 }
 
 /* Queue capacity that a request reserves. */

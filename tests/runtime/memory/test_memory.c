@@ -6,6 +6,7 @@
 #include "tests/base/failing_malloc.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static gpuserve_context *make_context(void)
     return context;
 }
 
-static void check_footprint(const char *path, uint32_t dtype)
+static void check_footprint(const char *path, uint32_t dtype, const char *heads)
 {
     gpuserve_context *context = make_context();
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -32,6 +33,7 @@ static void check_footprint(const char *path, uint32_t dtype)
     size_t before;
 
     options.dtype = dtype;
+    options.heads = heads;
     options.device = "cpu";
     cr_assert_eq(gpuserve_model_footprint(context, path, &options, &footprint, NULL), GPUSERVE_OK);
     before = failing_malloc_live_bytes();
@@ -53,8 +55,28 @@ Test(memory, the_footprint_is_what_is_taken)
 
     for (size_t m = 0; m < 2; m++) {
         for (size_t d = 0; d < 2; d++)
-            check_footprint(real_model(names[m]), dtypes[d]);
+            check_footprint(real_model(names[m]), dtypes[d], NULL);
     }
+}
+
+/* Weights and scores of heads, those of one with many labels among them. */
+Test(memory, the_footprint_of_heads_is_what_is_taken)
+{
+    static const struct head_shape shapes[] = {
+        { "few", "softmax", "raw", { 2 } },
+        { "wide", "softmax", "normalized", { 70, 90, 80 } },
+        { "deep", "sigmoid", "raw", { 500, 600, 700, 3 } }
+    };
+    char folder[] = "/tmp/gsv-heads-XXXXXX", lines[512] = "";
+
+    cr_assert_not_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        write_head(folder, &shapes[i], 384);
+        snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines), "%s/%s.safetensors\n",
+                 folder, shapes[i].name);
+        check_footprint(real_model("all-MiniLM-L6-v2"), GPUSERVE_DTYPE_FLOAT32, lines);
+    }
+    each_file(folder, NULL);
 }
 
 Test(memory, nothing_grows_from_model_to_model_or_from_call_to_call)
@@ -79,7 +101,8 @@ Test(memory, nothing_grows_from_model_to_model_or_from_call_to_call)
 }
 
 /* False if no allocation failed. */
-static bool open_while_failing(gpuserve_context *context, const char *path, uint32_t dtype, long n)
+static bool open_while_failing(gpuserve_context *context, const char *path, const char *heads,
+                               uint32_t dtype, long n)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_model *model = NULL;
@@ -89,6 +112,7 @@ static bool open_while_failing(gpuserve_context *context, const char *path, uint
     bool fired;
 
     options.dtype = dtype;
+    options.heads = heads;
     failing_malloc_arm(n, n % 2);
     st = gpuserve_model_open(&model, context, path, &options, &error);
     if (st == GPUSERVE_OK)
@@ -105,18 +129,28 @@ static bool open_while_failing(gpuserve_context *context, const char *path, uint
 
 Test(memory, failing_allocations_while_loading_are_survived)
 {
+    static const struct head_shape shapes[] = { { "one", "softmax", "raw", { 2 } },
+                                                { "two", "sigmoid", "normalized", { 3, 4 } } };
+    char folder[] = "/tmp/gsv-heads-XXXXXX", lines[256] = "";
     gpuserve_context *context = make_context();
     const char *path = real_model("splade-tiny");
 
+    cr_assert_not_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        write_head(folder, &shapes[i], 128);
+        snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines), "%s/%s.safetensors\n",
+                 folder, shapes[i].name);
+    }
     /* All of the first allocations, then at growing distances: most are alike, vocabulary words. */
     for (uint32_t dtype = GPUSERVE_DTYPE_FLOAT32; dtype <= GPUSERVE_DTYPE_INT8;
          dtype += GPUSERVE_DTYPE_INT8 - GPUSERVE_DTYPE_FLOAT32) {
         long blocks;
 
-        open_while_failing(context, path, dtype, 0);
+        open_while_failing(context, path, lines, dtype, 0);
         blocks = failing_malloc_live_blocks();
-        for (long n = 1; open_while_failing(context, path, dtype, n); n += 1 + n / 40)
+        for (long n = 1; open_while_failing(context, path, lines, dtype, n); n += 1 + n / 40)
             cr_assert_leq(failing_malloc_live_blocks(), blocks, "after allocation %ld", n);
     }
+    each_file(folder, NULL);
     gpuserve_context_unref(&context);
 }
