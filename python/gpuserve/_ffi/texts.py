@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InvalidError
+from ..errors import InvalidError
 
 
 class Packed(NamedTuple):

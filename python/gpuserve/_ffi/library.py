@@ -9,9 +9,9 @@ from ctypes import byref, c_size_t
 from pathlib import Path
 from typing import Any, Callable, List, Optional
 
-from . import _abi
-from ._version import __version__
-from .errors import LibraryError, error_of
+from . import abi
+from .._version import __version__
+from ..errors import LibraryError, error_of
 
 #: ABI version of this package: the number at the end of the library's name.
 ABI_VERSION = 0
@@ -27,7 +27,7 @@ def _candidates() -> List[str]:
     named = os.environ.get(VARIABLE)
     if named:
         return [named]
-    return [str(Path(__file__).parent / "_native" / SONAME), SONAME]
+    return [str(Path(__file__).parents[1] / "_native" / SONAME), SONAME]
 
 
 def _open() -> ctypes.CDLL:
@@ -45,16 +45,16 @@ def _open() -> ctypes.CDLL:
 
 def _check(library: ctypes.CDLL) -> ctypes.CDLL:
     try:
-        _abi.bind(library)
+        abi.bind(library)
     except AttributeError as error:
         raise LibraryError(
             f"the library found is no libgpuserve of version {__version__}: {error}",
             "install the wheel and the library of the same version",
         ) from None
-    abi = library.gpuserve_abi_version()
-    if abi != ABI_VERSION:
+    version = library.gpuserve_abi_version()
+    if version != ABI_VERSION:
         raise LibraryError(
-            f"libgpuserve has binary interface {abi}, this package needs {ABI_VERSION}",
+            f"libgpuserve has binary interface {version}, this package needs {ABI_VERSION}",
             "install the wheel and the library of the same version",
         )
     return library
@@ -76,7 +76,7 @@ def version() -> str:
     return text.decode()
 
 
-def raise_status(status: int, error: _abi.Error) -> None:
+def raise_status(status: int, error: abi.Error) -> None:
     """Raise the exception for the ``error`` of a failed call."""
     raise error_of(status, error.message.decode("utf-8", "replace"),
                    error.hint.decode("utf-8", "replace"), error.retry_after_ms)
@@ -84,9 +84,9 @@ def raise_status(status: int, error: _abi.Error) -> None:
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
     """Call a function whose last argument is an error, and raise its exception."""
-    error = _abi.new(_abi.Error)
+    error = abi.new(abi.Error)
     status = function(*arguments, byref(error))
-    if status != _abi.OK:
+    if status != abi.OK:
         raise_status(status, error)
 
 
@@ -96,12 +96,12 @@ def text_of(function: Callable[..., int], *arguments: Any) -> str:
     while True:
         buffer = ctypes.create_string_buffer(capacity)
         size = c_size_t()
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         status = function(*arguments, buffer, capacity, byref(size), byref(error))
-        if status == _abi.E_TOO_LARGE and size.value > capacity:
+        if status == abi.E_TOO_LARGE and size.value > capacity:
             capacity = size.value
             continue
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
         return buffer.raw[: size.value - 1].decode("utf-8")
 

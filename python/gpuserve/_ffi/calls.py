@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, NamedTuple, Opt
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._library import raise_status
-from .errors import BusyError, ClosedError, NumericError, error_of
+from . import abi, texts as _texts
+from .library import raise_status
+from ..errors import BusyError, ClosedError, NumericError, error_of
 
 if TYPE_CHECKING:
-    from ._handle import Handle
+    from .._handle import Handle
 
 Floats = NDArray[np.float32]
 Answer = TypeVar("Answer")
@@ -69,11 +69,11 @@ class Result(NamedTuple):
     fingerprint: str
 
 
-_DTYPE_NAMES = {_abi.DTYPE_FLOAT32: "float32", _abi.DTYPE_FLOAT16: "float16",
-                _abi.DTYPE_BFLOAT16: "bfloat16", _abi.DTYPE_TF32: "tf32", _abi.DTYPE_INT8: "int8"}
+_DTYPE_NAMES = {abi.DTYPE_FLOAT32: "float32", abi.DTYPE_FLOAT16: "float16",
+                abi.DTYPE_BFLOAT16: "bfloat16", abi.DTYPE_TF32: "tf32", abi.DTYPE_INT8: "int8"}
 
 
-def result_of(results: Sequence[_abi.Result]) -> Result:
+def result_of(results: Sequence[abi.Result]) -> Result:
     """Result of a call, merged from the results of its submissions; at least one."""
     last = results[-1]
     sums = [sum(getattr(one, name) for one in results) for name in Result._fields[1:8]]
@@ -105,11 +105,11 @@ class Call:
                  pairs: Optional[Sequence[str]] = None, want_items: bool = True,
                  want_result: bool = False, **fields: Any) -> None:
         n = len(texts)
-        job = _abi.new(_abi.Job, n_items=n, **fields)
+        job = abi.new(abi.Job, n_items=n, **fields)
         self.job = job
         self.output = output
         self.items: Optional[NDArray[np.uint32]] = None
-        self.result: Optional[_abi.Result] = _abi.new(_abi.Result) if want_result else None
+        self.result: Optional[abi.Result] = abi.new(abi.Result) if want_result else None
         if self.result is not None:
             job.result = ctypes.addressof(self.result)
         if n == 1 and pairs is None:
@@ -122,7 +122,7 @@ class Call:
     def of_ids(cls, lists: Sequence[Sequence[int]], output: Floats, **fields: Any) -> "Call":
         """A call on lists of token ids instead of texts."""
         made = cls.__new__(cls)
-        made.job = _abi.new(_abi.Job, n_items=len(lists), **fields)
+        made.job = abi.new(abi.Job, n_items=len(lists), **fields)
         made.output = output
         made.items = made.result = None
         flat = [_texts.token_ids(ids) for ids in lists]
@@ -168,11 +168,11 @@ class Call:
             self.job.pair_sizes = _texts.address(second.sizes)
             self._kept = (packed, second)
 
-    def finish(self, status: int, error: _abi.Error, first: int = 0) -> None:
+    def finish(self, status: int, error: abi.Error, first: int = 0) -> None:
         """Raise the library's error unless all items succeeded."""
-        if status == _abi.OK:
+        if status == abi.OK:
             return
-        if status == _abi.E_NUMERIC and self.items is not None:
+        if status == abi.E_NUMERIC and self.items is not None:
             raised = error_of(status, error.message.decode("utf-8", "replace"),
                               error.hint.decode("utf-8", "replace"))
             assert isinstance(raised, NumericError)
@@ -193,8 +193,8 @@ class Slot:
         self.pointer = c_char_p()
         self.size = c_size_t()
         self.row: Floats = np.empty(dim, dtype=np.float32)
-        self._job = _abi.new(
-            _abi.Job, n_items=1, task=_abi.TASK_EMBED, output=_texts.address(self.row),
+        self._job = abi.new(
+            abi.Job, n_items=1, task=abi.TASK_EMBED, output=_texts.address(self.row),
             output_capacity=dim, texts=ctypes.addressof(self.pointer),
             text_sizes=ctypes.addressof(self.size))
         self.arguments = (handle, byref(self._job), None)
@@ -303,16 +303,16 @@ class Request:
         if len(_submitted) > 1:
             _free_abandoned()
         state = self._state
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         try:
             status = state.library.gpuserve_submit(
                 byref(state.pointer), model._handle, byref(state.call.job), None, None, byref(error))
         finally:
             state.is_returned = True
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
 
-    def wait(self, timeout_us: int, error: _abi.Error) -> int:
+    def wait(self, timeout_us: int, error: abi.Error) -> int:
         """Wait for completion; returns the library's status."""
         status: int = self._state.library.gpuserve_wait(self._state.pointer, timeout_us, byref(error))
         return status
@@ -343,9 +343,9 @@ def run(model: "Handle", call: Call, first: int = 0) -> None:
             finally:
                 free_all((request,))
         return
-    error = _abi.new(_abi.Error)
+    error = abi.new(abi.Error)
     status = model._library.gpuserve_run(model._handle, byref(call.job), byref(error))
-    if status != _abi.OK:
+    if status != abi.OK:
         call.finish(status, error, first)
 
 
@@ -358,10 +358,10 @@ def submit(model: "Handle", call: Call) -> Request:
 
 def finish(model: "Handle", request: Request, first: int = 0) -> None:
     """Wait for a request and raise the library's error. The caller frees the request in every case."""
-    error = _abi.new(_abi.Error)
+    error = abi.new(abi.Error)
     while True:
         status = request.wait(WAIT_US, error)
-        if status != _abi.E_TIMEOUT:
+        if status != abi.E_TIMEOUT:
             break
         if model._closing:
             raise ClosedError("the model was closed while this call ran")
@@ -369,16 +369,16 @@ def finish(model: "Handle", request: Request, first: int = 0) -> None:
 
 
 def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats, first: int,
-           client: int, instruction: Optional[str] = None, method: int = _abi.RERANK_DEFAULT) -> None:
+           client: int, instruction: Optional[str] = None, method: int = abi.RERANK_DEFAULT) -> None:
     """Write the relevance of each document to the query. BusyError if the queue is full."""
     prompt = None if instruction is None else _texts._encode(instruction, 0, "prompt")
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)
-    options = _abi.new(_abi.RerankOptions, query_size=len(asked), client=client, query_prompt=prompt,
+    options = abi.new(abi.RerankOptions, query_size=len(asked), client=client, query_prompt=prompt,
                        method=method, document_sizes=_texts.address(packed.sizes))
-    error = _abi.new(_abi.Error)
+    error = abi.new(abi.Error)
     status = model._library.gpuserve_rerank(
         model._handle, asked, _texts.address(packed.pointers), len(documents),
         _texts.address(scores), None, len(documents), byref(options), byref(error))
-    if status != _abi.OK:
+    if status != abi.OK:
         raise_status(status, error)

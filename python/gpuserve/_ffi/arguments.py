@@ -8,11 +8,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as np
 
-from . import _abi
-from ._calls import Floats
-from ._texts import is_text
-from ._values import text, whole
-from .errors import InvalidError
+from . import abi
+from .calls import Floats
+from .texts import is_text
+from .values import text, whole
+from ..errors import InvalidError
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -20,47 +20,47 @@ Path = Union[str, "os.PathLike[str]"]
 CHUNK_TEXTS = 1024
 
 DTYPES: Dict[str, int] = {
-    "default": _abi.DTYPE_DEFAULT,
-    "float32": _abi.DTYPE_FLOAT32, "fp32": _abi.DTYPE_FLOAT32,
-    "float16": _abi.DTYPE_FLOAT16, "fp16": _abi.DTYPE_FLOAT16,
-    "bfloat16": _abi.DTYPE_BFLOAT16, "bf16": _abi.DTYPE_BFLOAT16,
-    "tf32": _abi.DTYPE_TF32,
-    "int8": _abi.DTYPE_INT8,
+    "default": abi.DTYPE_DEFAULT,
+    "float32": abi.DTYPE_FLOAT32, "fp32": abi.DTYPE_FLOAT32,
+    "float16": abi.DTYPE_FLOAT16, "fp16": abi.DTYPE_FLOAT16,
+    "bfloat16": abi.DTYPE_BFLOAT16, "bf16": abi.DTYPE_BFLOAT16,
+    "tf32": abi.DTYPE_TF32,
+    "int8": abi.DTYPE_INT8,
 }
 POOLINGS: Dict[str, int] = {
-    "default": _abi.POOLING_DEFAULT,
-    "cls": _abi.POOLING_CLS,
-    "mean": _abi.POOLING_MEAN,
-    "max": _abi.POOLING_MAX,
-    "mean_sqrt_len": _abi.POOLING_MEAN_SQRT_LEN,
-    "weighted_mean": _abi.POOLING_WEIGHTED_MEAN,
-    "last": _abi.POOLING_LAST,
+    "default": abi.POOLING_DEFAULT,
+    "cls": abi.POOLING_CLS,
+    "mean": abi.POOLING_MEAN,
+    "max": abi.POOLING_MAX,
+    "mean_sqrt_len": abi.POOLING_MEAN_SQRT_LEN,
+    "weighted_mean": abi.POOLING_WEIGHTED_MEAN,
+    "last": abi.POOLING_LAST,
 }
 TRUNCATIONS: Dict[str, int] = {
-    "default": _abi.TRUNCATE_DEFAULT,
-    "right": _abi.TRUNCATE_RIGHT,
-    "left": _abi.TRUNCATE_LEFT,
-    "strict": _abi.TRUNCATE_STRICT,
+    "default": abi.TRUNCATE_DEFAULT,
+    "right": abi.TRUNCATE_RIGHT,
+    "left": abi.TRUNCATE_LEFT,
+    "strict": abi.TRUNCATE_STRICT,
 }
 RERANK_METHODS: Dict[str, int] = {
-    "default": _abi.RERANK_DEFAULT,
-    "cross-encoder": _abi.RERANK_CROSS_ENCODER,
-    "cosine": _abi.RERANK_COSINE,
-    "max-sim": _abi.RERANK_MAX_SIM,
+    "default": abi.RERANK_DEFAULT,
+    "cross-encoder": abi.RERANK_CROSS_ENCODER,
+    "cosine": abi.RERANK_COSINE,
+    "max-sim": abi.RERANK_MAX_SIM,
 }
 SCORES: Dict[str, int] = {
-    "default": _abi.SCORE_DEFAULT,
-    "raw": _abi.SCORE_RAW,
-    "softmax": _abi.SCORE_SOFTMAX,
-    "sigmoid": _abi.SCORE_SIGMOID,
+    "default": abi.SCORE_DEFAULT,
+    "raw": abi.SCORE_RAW,
+    "softmax": abi.SCORE_SOFTMAX,
+    "sigmoid": abi.SCORE_SIGMOID,
 }
 CACHES: Dict[str, int] = {
-    "default": _abi.CACHE_DEFAULT, "on": _abi.CACHE_ON, "off": _abi.CACHE_OFF,
+    "default": abi.CACHE_DEFAULT, "on": abi.CACHE_ON, "off": abi.CACHE_OFF,
 }
 PRIORITIES: Dict[str, int] = {
-    "normal": _abi.PRIORITY_NORMAL,
-    "high": _abi.PRIORITY_HIGH,
-    "low": _abi.PRIORITY_LOW,
+    "normal": abi.PRIORITY_NORMAL,
+    "high": abi.PRIORITY_HIGH,
+    "low": abi.PRIORITY_LOW,
 }
 
 
@@ -97,11 +97,11 @@ def vector_fields(truncate_dim: Optional[int], dim: int, normalize: bool) -> Dic
     request the library applies the model's own normalization to the whole vector, then truncates.
     """
     if truncate_dim is None:
-        return {"dimensions": 0, "normalize": _abi.NORMALIZE_YES if normalize else _abi.NORMALIZE_DEFAULT}
+        return {"dimensions": 0, "normalize": abi.NORMALIZE_YES if normalize else abi.NORMALIZE_DEFAULT}
     found = whole(truncate_dim, "truncate_dim")
     if not 1 <= found <= dim:
         raise InvalidError(f"truncate_dim is {truncate_dim}, the vectors have 1 to {dim} numbers")
-    return {"dimensions": found, "normalize": _abi.NORMALIZE_YES if normalize else _abi.NORMALIZE_WHOLE}
+    return {"dimensions": found, "normalize": abi.NORMALIZE_YES if normalize else abi.NORMALIZE_WHOLE}
 
 
 def batch_size(batch_size: Optional[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .errors import InvalidError
+from ..errors import InvalidError
 
 
 def whole(value: Any, name: str) -> int:
