@@ -27,7 +27,8 @@ sys.path[:0] = [str(HERE.parent / "python"), str(HERE / "common")]
 import verdict  # noqa: E402
 from measure import finish, machine, rounds  # noqa: E402
 
-from gpuserve import Model, _abi, _calls  # noqa: E402
+from gpuserve import Model  # noqa: E402
+from gpuserve._ffi import abi as _abi, calls as _calls  # noqa: E402
 
 THROUGHPUT_GOAL, OVERHEAD_GOAL_US, PEER_GOAL, START_GOAL_S = 0.97, 30, 1.3, 0.5
 MODELS = Path(os.environ["GPUSERVE_MODELS"])

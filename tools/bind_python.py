@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write python/gpuserve/_abi.py from the public headers: bind_python.py [--check]
+"""Write python/gpuserve/_ffi/abi.py from the public headers: bind_python.py [--check]
 
 The headers are the one place where structs, numbers and functions stand. They are written in one
 plain manner, which this reads: typedef struct, typedef enum with every number given, #define of a
@@ -15,7 +15,7 @@ FOLDER = ROOT / "include/gpuserve"
 # The words first; the HTTP front end is a library of its own.
 HEADERS = [FOLDER / f"{name}.h" for name in ("types", "gpuserve", "context", "model", "run")]
 HEADERS += sorted(set(FOLDER.glob("*.h")) - {*HEADERS, FOLDER / "http.h"})
-OUTPUT = ROOT / "python/gpuserve/_abi.py"
+OUTPUT = ROOT / "python/gpuserve/_ffi/abi.py"
 
 PREAMBLE = '''"""The structs, numbers and functions of the public headers, for ctypes.
 

@@ -23,7 +23,7 @@ import transformers
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools" / "make_family_models"))
+sys.path.insert(0, str(ROOT / "tools" / "fixtures" / "make_family_models"))
 from reference import InDouble  # noqa: E402
 
 BOUND = 1e-6  # of float64 results whose rotary angles are float32

@@ -29,7 +29,7 @@ import transformers as tf
 from safetensors.torch import load_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "make_family_models"), os.path.join(HERE, "../python")]
+sys.path[:0] = [os.path.join(HERE, "fixtures/make_family_models"), os.path.join(HERE, "../python")]
 import gpuserve  # noqa: E402
 from reference import POOLINGS, PROBABILITIES, InDouble, compute, score_of  # noqa: E402
 

@@ -99,7 +99,7 @@ def attention(torch):
 
 def load_abi():
     """The structs of the public headers, without the package around them."""
-    path = pathlib.Path(__file__).resolve().parents[2] / "python/gpuserve/_abi.py"
+    path = pathlib.Path(__file__).resolve().parents[2] / "python/gpuserve/_ffi/abi.py"
     spec = importlib.util.spec_from_file_location("gpuserve_abi", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

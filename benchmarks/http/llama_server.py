@@ -2,14 +2,14 @@
 """llama.cpp's own server, in the library of xllamacpp: llama_server.py MODEL TYPE FOLDER PORT [SLOTS]
 
 Converts MODEL to FOLDER/TYPE.gguf, if that is missing, as llama.cpp's converter does
-(tools/make_test_gguf.py); TYPE is F32 or Q8_0. SLOTS texts are computed in one batch (default 32).
+(tools/fixtures/make_test_gguf.py); TYPE is F32 or Q8_0. SLOTS texts are computed in one batch (default 32).
 """
 import os
 import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/fixtures"))
 
 import xllamacpp
 

@@ -10,11 +10,11 @@ The package calls libgpuserve through ctypes; its only dependency is numpy.
 from __future__ import annotations
 
 from . import errors
-from ._calls import Items, Result
+from ._ffi.calls import Items, Result
 from ._convert import Conversion, convert
 from ._entities import TokenLabels
 from ._hub import pull
-from ._library import version
+from ._ffi.library import version
 from ._long_texts import LongText
 from ._sparse import Sparse
 from ._tokens import Tokens

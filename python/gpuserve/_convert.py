@@ -5,21 +5,21 @@ from __future__ import annotations
 from ctypes import byref
 from typing import Dict, NamedTuple, Optional
 
-from . import _abi
-from ._arguments import Path, named
-from ._library import encode_path, library, raise_status
+from ._ffi import abi
+from ._ffi.arguments import Path, named
+from ._ffi.library import encode_path, library, raise_status
 from ._options import Opening, Progress
-from ._values import number
+from ._ffi.values import number
 from .context import Context
 
 WEIGHT_DTYPES: Dict[str, int] = {
-    "float32": _abi.DTYPE_FLOAT32, "float16": _abi.DTYPE_FLOAT16, "bfloat16": _abi.DTYPE_BFLOAT16,
-    "int8": _abi.DTYPE_INT8, "fp32": _abi.DTYPE_FLOAT32, "fp16": _abi.DTYPE_FLOAT16,
-    "bf16": _abi.DTYPE_BFLOAT16,
+    "float32": abi.DTYPE_FLOAT32, "float16": abi.DTYPE_FLOAT16, "bfloat16": abi.DTYPE_BFLOAT16,
+    "int8": abi.DTYPE_INT8, "fp32": abi.DTYPE_FLOAT32, "fp16": abi.DTYPE_FLOAT16,
+    "bf16": abi.DTYPE_BFLOAT16,
 }
 TASKS: Dict[int, str] = {
-    _abi.TASK_EMBED: "embeddings", _abi.TASK_SPARSE: "sparse vectors",
-    _abi.TASK_TOKEN_VECTORS: "token vectors",
+    abi.TASK_EMBED: "embeddings", abi.TASK_SPARSE: "sparse vectors",
+    abi.TASK_TOKEN_VECTORS: "token vectors",
 }
 
 
@@ -51,7 +51,7 @@ def _ignore(_stage: str, _done: int, _total: int) -> None:
 
 def _pruning(prune: "int | str") -> int:
     if prune == "2:4":
-        return _abi.PRUNE_2_4
+        return abi.PRUNE_2_4
     if isinstance(prune, str):
         raise ValueError(f"prune is {prune!r}: it is a percentage from 1 to 95, or \"2:4\"")
     return number(prune, "prune", 32)
@@ -76,14 +76,14 @@ def convert(model_name_or_path: Path, output: Path, dtype: str, *, force: bool =
     """
     # Always with a callback: Python delivers Ctrl-C in it.
     opening = Opening({"progress": progress or _ignore})
-    options = _abi.new(
-        _abi.ConvertOptions, dtype=named(WEIGHT_DTYPES, dtype, "dtype"), force=int(bool(force)),
+    options = abi.new(
+        abi.ConvertOptions, dtype=named(WEIGHT_DTYPES, dtype, "dtype"), force=int(bool(force)),
         max_file_bytes=number(max_shard_size, "max_shard_size", 64), prune=_pruning(prune), progress=opening.struct.progress)
-    report, error = _abi.new(_abi.ConvertReport), _abi.new(_abi.Error)
+    report, error = abi.new(abi.ConvertReport), abi.new(abi.Error)
     status = library().gpuserve_convert(
         context._open_handle() if context is not None else None, encode_path(model_name_or_path),
         encode_path(output), byref(options), byref(report), byref(error))
     opening.raise_what_progress_raised()
-    if status != _abi.OK:
+    if status != abi.OK:
         raise_status(status, error)
     return Conversion(TASKS[report.task], *(getattr(report, name) for name in Conversion._fields[1:]))

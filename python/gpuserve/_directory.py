@@ -5,11 +5,11 @@ import json
 from ctypes import byref, c_void_p, cast as cast_to_pointer
 from typing import Any, Dict, List, Optional
 
-from . import _abi
-from ._arguments import Path
-from ._library import call, encode_path, text_of
+from ._ffi import abi
+from ._ffi.arguments import Path
+from ._ffi.library import call, encode_path, text_of
 from ._options import Opening
-from ._values import number
+from ._ffi.values import number
 from .context import Context, private_or
 
 
@@ -21,7 +21,7 @@ class Directory:
                   **options: Any) -> Dict[str, int]:
         """The bytes a model needs, by purpose, without loading it; options as for Model."""
         opening = Opening(options)
-        footprint = _abi.new(_abi.Footprint)
+        footprint = abi.new(abi.Footprint)
         with private_or(context) as used:
             call(used._library.gpuserve_model_footprint, used._open_handle(),
                  encode_path(model_name_or_path), byref(opening.struct), byref(footprint))
@@ -51,7 +51,7 @@ class Directory:
             options: as for Model.
         """
         opening = Opening(options)
-        how = _abi.new(_abi.ProfileOptions, text_tokens=number(text_tokens, "text_tokens"),
+        how = abi.new(abi.ProfileOptions, text_tokens=number(text_tokens, "text_tokens"),
                        n_texts=number(n_texts, "n_texts"), rounds=number(rounds, "rounds"),
                        trace=int(trace))
         found: List[bytes] = []
@@ -59,7 +59,7 @@ class Directory:
         def keep(_user: Any, text: bytes, _size: int) -> None:
             found.append(text)
 
-        write = _abi.TextFn(keep)
+        write = abi.TextFn(keep)
         with private_or(context) as used:
             call(used._library.gpuserve_model_profile, used._open_handle(),
                  encode_path(model_name_or_path), byref(opening.struct), byref(how),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._calls import Call, Floats, patiently, run
-from ._library import call, text_of
+from ._ffi import abi, texts as _texts
+from ._ffi.calls import Call, Floats, patiently, run
+from ._ffi.library import call, text_of
 from ._tokens import Tokens, tokenize
 from .errors import InvalidError, UnsupportedError
 
@@ -47,7 +47,7 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
                      for text in texts[i:i + LABELLED_TEXTS]], view)
         scores = np.empty((sum(len(one.ids) for one in tokens), len(view.labels)), dtype=np.float32)
         offsets = np.zeros(len(tokens) + 1, dtype=np.uint64)
-        job = Call.of_ids([cast(Sequence[int], one.ids) for one in tokens], scores, task=_abi.TASK_TOKEN_LABELS,
+        job = Call.of_ids([cast(Sequence[int], one.ids) for one in tokens], scores, task=abi.TASK_TOKEN_LABELS,
                            score=score, client=client, token_offsets=_texts.address(offsets))
         patiently(model, lambda: model._guarded(lambda: run(model, job, i), view))
         found += [TokenLabels(*one, scores[int(first):int(last)].copy())
@@ -57,8 +57,8 @@ def label_tokens(model: "Handle", texts: Sequence[str], score: int, truncation: 
 
 # ------------------------------------------------------------------------------------- entities
 
-STRATEGIES = {"simple": _abi.AGGREGATION_SIMPLE, "none": _abi.AGGREGATION_NONE, "first": _abi.AGGREGATION_FIRST,
-              "average": _abi.AGGREGATION_AVERAGE, "max": _abi.AGGREGATION_MAX}
+STRATEGIES = {"simple": abi.AGGREGATION_SIMPLE, "none": abi.AGGREGATION_NONE, "first": abi.AGGREGATION_FIRST,
+              "average": abi.AGGREGATION_AVERAGE, "max": abi.AGGREGATION_MAX}
 
 
 def entities(model: "Handle", text: str, found: TokenLabels, strategy: str,
@@ -75,7 +75,7 @@ def _read(model: "Handle", encoded: bytes, found: TokenLabels, aggregation: int,
     library, handle = model._library, model._handle
     ids, spans = np.ascontiguousarray(found.ids), np.ascontiguousarray(found.spans)
     scores = np.ascontiguousarray(found.scores)
-    given = (_abi.Entity * max(len(ids), 1))()
+    given = (abi.Entity * max(len(ids), 1))()
     n = c_size_t()
     call(library.gpuserve_entities, handle, _texts.address(scores), scores.shape[1], encoded, len(encoded),
          _texts.address(ids), _texts.address(spans), len(ids), aggregation, given, byref(n))
@@ -84,7 +84,7 @@ def _read(model: "Handle", encoded: bytes, found: TokenLabels, aggregation: int,
         name = library.gpuserve_entity_name(handle, byref(one), aggregation).decode()
         if name in ignored:
             continue
-        grouped = aggregation != _abi.AGGREGATION_NONE
+        grouped = aggregation != abi.AGGREGATION_NONE
         entity: Entity = {"entity_group" if grouped else "entity": name, "score": float(one.score)}
         if not grouped:
             entity["index"] = int(one.first)

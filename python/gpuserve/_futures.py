@@ -14,8 +14,8 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple
 
-from . import _abi
-from ._calls import Call, Request
+from ._ffi import abi
+from ._ffi.calls import Call, Request
 from .errors import DeviceError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Dispatcher:
 
     def _resolve(self, key: int, timeout_us: int) -> None:
         """Resolve one future if its request completes within the timeout."""
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         with self._lock:
             pending = self._pending.get(key)
             if pending is None:
@@ -131,7 +131,7 @@ class Dispatcher:
                 del self._pending[key]
                 return
             status = request.wait(timeout_us, error)
-            if status == _abi.E_TIMEOUT:
+            if status == abi.E_TIMEOUT:
                 return
             del self._pending[key]
             request.free()

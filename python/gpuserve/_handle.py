@@ -15,23 +15,23 @@ import weakref
 from ctypes import Array, byref, c_size_t, c_uint32, c_void_p, sizeof
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, TypeVar
 
-from . import _abi
-from ._arguments import Path
-from ._calls import Floats, Slot
-from ._closing import Closing
+from ._ffi import abi
+from ._ffi.arguments import Path
+from ._ffi.calls import Floats, Slot
+from ._ffi.closing import Closing
 from ._futures import Dispatcher
 from ._hub import fetched
-from ._library import call, encode_path, library, raise_status, text_of
+from ._ffi.library import call, encode_path, library, raise_status, text_of
 from ._options import Opening
-from ._values import text
+from ._ffi.values import text
 from .context import Context
 from .errors import ClosedError, InvalidError, MismatchError, NotFoundError
 
 Result = TypeVar("Result")
 
 CHANGES: Dict[str, int] = {
-    "fingerprint": _abi.CHANGE_FINGERPRINT, "dim": _abi.CHANGE_DIM,
-    "labels": _abi.CHANGE_LABELS, "max_tokens": _abi.CHANGE_MAX_TOKENS,
+    "fingerprint": abi.CHANGE_FINGERPRINT, "dim": abi.CHANGE_DIM,
+    "labels": abi.CHANGE_LABELS, "max_tokens": abi.CHANGE_MAX_TOKENS,
 }
 ALLOWABLE = ("dim", "labels")
 
@@ -98,12 +98,12 @@ class Handle(Closing):
             raise
 
     def _open(self, path: bytes) -> None:
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         status = self._library.gpuserve_model_open(
             byref(self._handle), self.context._open_handle(), path, byref(self._opening.struct),
             byref(error))
         self._opening.raise_what_progress_raised()
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
 
     def _looked_at(self) -> View:
@@ -179,7 +179,7 @@ class Handle(Closing):
 
         Items divided by batches is the mean number of texts per batch.
         """
-        counts = _abi.new(_abi.ModelCounts)
+        counts = abi.new(abi.ModelCounts)
         self._guarded(lambda: call(self._library.gpuserve_model_stats, self._handle, byref(counts)))
         return {name: getattr(counts, name) for name, *_ in counts._fields_[2:]}
 
@@ -190,8 +190,8 @@ class Handle(Closing):
         n = c_size_t()
         capacity = 16
         while True:
-            rows: Array[_abi.BatchCounts] = (_abi.BatchCounts * capacity)()
-            rows[0].struct_size = sizeof(_abi.BatchCounts)
+            rows: Array[abi.BatchCounts] = (abi.BatchCounts * capacity)()
+            rows[0].struct_size = sizeof(abi.BatchCounts)
             self._guarded(lambda: call(self._library.gpuserve_model_batches, self._handle, rows,
                                        capacity, byref(n)))
             if n.value <= capacity:
@@ -225,7 +225,7 @@ class Handle(Closing):
                 raise InvalidError(f'allow names "{name}"', "known are " + ", ".join(ALLOWABLE))
         merged = {**self._options, **options}
         opening = Opening(merged)
-        how = _abi.new(_abi.SwapOptions, allow=sum(CHANGES[name] for name in set(allowed)),
+        how = abi.new(abi.SwapOptions, allow=sum(CHANGES[name] for name in set(allowed)),
                        fingerprint=text(fingerprint, "fingerprint"))
         with self._swaps:
             path = None if model_name_or_path is None else encode_path(model_name_or_path)
@@ -235,13 +235,13 @@ class Handle(Closing):
             self._options = {name: value for name, value in merged.items() if name != "progress"}
         return frozenset(name for name, bit in CHANGES.items() if changed & bit)
 
-    def _swapped(self, path: Optional[bytes], opening: Opening, how: _abi.SwapOptions) -> int:
+    def _swapped(self, path: Optional[bytes], opening: Opening, how: abi.SwapOptions) -> int:
         changes = c_uint32()
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         status = self._library.gpuserve_model_swap(
             self._handle, path, byref(changes), byref(opening.struct), byref(how), byref(error))
         opening.raise_what_progress_raised()
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
         self._view = self._looked_at()
         return changes.value

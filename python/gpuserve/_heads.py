@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
-from ._arguments import labelled
+from ._ffi.arguments import labelled
 from .errors import InvalidError
 
 if TYPE_CHECKING:
-    from ._calls import Floats
+    from ._ffi.calls import Floats
     from ._handle import View
 
 

@@ -9,7 +9,7 @@ import tempfile
 from typing import IO, List, Optional
 
 from . import _program
-from ._arguments import Path
+from ._ffi.arguments import Path
 from ._progress import Progress
 from .errors import DownloadError, LibraryError, NotFoundError
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 import numpy as np
 
-from . import _abi, _texts
-from ._calls import patiently
+from ._ffi import abi, texts as _texts
+from ._ffi.calls import patiently
 from ._entities import Entity
-from ._library import call
+from ._ffi.library import call
 from .errors import InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class _Given:
                 raise InvalidError(f"label {label!r} is no text, or has a NUL character")
         self._labels = _texts.pack([label + "\0" for label in flat], "label")
         self._offsets = np.cumsum([0] + [len(one) for one in lists], dtype=np.uint64)
-        self.request = _abi.new(
-            _abi.EntityRequest, threshold=threshold, texts=_texts.address(self._packed.pointers),
+        self.request = abi.new(
+            abi.EntityRequest, threshold=threshold, texts=_texts.address(self._packed.pointers),
             text_sizes=_texts.address(self._packed.sizes), n_texts=len(texts),
             labels=_texts.address(self._labels.pointers), n_labels=len(flat),
             label_offsets=_texts.address(self._offsets) if by_text else None,
-            overlap=_abi.OVERLAP_NESTED if nested else _abi.OVERLAP_FLAT, multi_label=int(multi_label),
+            overlap=abi.OVERLAP_NESTED if nested else abi.OVERLAP_FLAT, multi_label=int(multi_label),
             truncation=truncation)
 
     def read(self, library: Any, query: c_void_p, i: int) -> List[Entity]:
@@ -56,7 +56,7 @@ class _Given:
         at: Optional[int] = library.gpuserve_entity_query_found(query, i, byref(n))
         encoded = self.texts[i].encode()
         made: List[Entity] = []
-        for one in cast(at, POINTER(_abi.FoundEntity))[:n.value] if at else ():
+        for one in cast(at, POINTER(abi.FoundEntity))[:n.value] if at else ():
             word = encoded[one.begin:one.end].decode()
             start = len(encoded[:one.begin].decode())
             made.append({"entity_group": self.names[i][one.label], "score": float(one.score), "word": word,
@@ -75,7 +75,7 @@ def label_entities(model: "Handle", texts: Sequence[str], labels: Labels, thresh
         raise InvalidError(f"threshold is {threshold}, not above 0 and at most 1")
     given = _Given(texts, labels, threshold or 0.0, nested, multi_label, truncation)
     library = model._library
-    job = _abi.new(_abi.Job, client=client)
+    job = abi.new(abi.Job, client=client)
 
     def find() -> List[List[Entity]]:
         query = c_void_p()

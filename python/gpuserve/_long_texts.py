@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._calls import Call, Request, finish, free_all, patiently
-from ._library import call
+from ._ffi import abi, texts as _texts
+from ._ffi.calls import Call, Request, finish, free_all, patiently
+from ._ffi.library import call
 from .errors import InvalidError
 
 if TYPE_CHECKING:
     from ._handle import Handle, View
 
-METHODS: Dict[str, int] = {"window": _abi.LONG_WINDOWS, "late": _abi.LONG_LATE}
-KINDS: Dict[str, int] = {"tokens": _abi.CHUNK_BY_TOKENS, "sentence": _abi.CHUNK_BY_SENTENCES,
-                         "spans": _abi.CHUNK_BY_SPANS}
+METHODS: Dict[str, int] = {"window": abi.LONG_WINDOWS, "late": abi.LONG_LATE}
+KINDS: Dict[str, int] = {"tokens": abi.CHUNK_BY_TOKENS, "sentence": abi.CHUNK_BY_SENTENCES,
+                         "spans": abi.CHUNK_BY_SPANS}
 
 #: Columns of gpuserve_chunk.
 _TEXT, _BEGIN, _END, _TOKENS, _COLUMNS = 0, 2, 3, 4, 6
@@ -71,7 +71,7 @@ def _flat_spans(spans: Sequence[Any], texts: Sequence[str]) -> "Tuple[NDArray[np
 def _create(model: "Handle", texts: Sequence[str], spans: Optional[Sequence[Any]],
             fields: Dict[str, Any]) -> _Owned:
     packed = _texts.pack(texts)
-    options = _abi.new(_abi.LongOptions, **fields)
+    options = abi.new(abi.LongOptions, **fields)
     owned = _Owned(model._library)
     if spans is not None:
         flat, offsets = _flat_spans(spans, texts)
@@ -86,7 +86,7 @@ def _run(model: "Handle", view: "View", owned: _Owned, how: Dict[str, Any]) -> N
     """Compute the windows block by block, so that signals are handled meanwhile."""
     while True:
         one = Call.__new__(Call)
-        one.job = _abi.new(_abi.Job, **how)
+        one.job = abi.new(abi.Job, **how)
         one.items = one.result = None
         one._kept = (owned, how)
         call(model._library.gpuserve_long_texts_next, owned.pointer, byref(one.job))
@@ -127,7 +127,7 @@ def encode_long(model: "Handle", view: "View", texts: Sequence[str], spans: Opti
     shape = (library.gpuserve_long_texts_rows(owned.pointer), library.gpuserve_long_texts_columns(owned.pointer))
     vectors = _array(library.gpuserve_long_texts_vectors(owned.pointer), shape, np.float32)
     first = np.searchsorted(chunks[:, _TEXT], np.arange(len(texts) + 1))
-    late = fields["method"] == _abi.LONG_LATE
+    late = fields["method"] == abi.LONG_LATE
     found: List[LongText] = []
     for i in range(len(texts)):
         part = slice(int(first[i]), int(first[i + 1]))

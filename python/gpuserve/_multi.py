@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optiona
 
 import numpy as np
 
-from . import _abi, _texts
-from ._calls import Call, Floats, patiently, run
+from ._ffi import abi, texts as _texts
+from ._ffi.calls import Call, Floats, patiently, run
 from ._heads import Heads
 from ._sparse import compact
 from .errors import InvalidError, UnsupportedError
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 #: The library's task of each output, and its name in the model's facts.
 OUTPUTS: Dict[str, Tuple[int, str]] = {
-    "dense": (_abi.TASK_EMBED, "embed"),
-    "sparse": (_abi.TASK_SPARSE, "sparse"),
-    "colbert": (_abi.TASK_TOKEN_VECTORS, "token_vectors"),
-    "labels": (_abi.TASK_CLASSIFY, "classify"),
+    "dense": (abi.TASK_EMBED, "embed"),
+    "sparse": (abi.TASK_SPARSE, "sparse"),
+    "colbert": (abi.TASK_TOKEN_VECTORS, "token_vectors"),
+    "labels": (abi.TASK_CLASSIFY, "classify"),
 }
 #: Floats of a submission's rows. Those of token vectors count as if each text had the most tokens.
 MAX_FLOATS = 1 << 26
@@ -90,7 +90,7 @@ class Encoding:
         """Compute the outputs of some texts, and append them."""
         rows = [_Rows(name, np.empty((len(texts) * self._tokens(name), width), dtype=np.float32),
                       OUTPUTS[name][0]) for name, width in self._widths.items()]
-        more = (_abi.Output * max(1, len(rows) - 1))()
+        more = (abi.Output * max(1, len(rows) - 1))()
         for one, other in zip(more, rows[1:]):
             one.task, one.rows, one.capacity = other.task, _texts.address(other.output), other.output.size
         offsets = np.zeros(len(texts) + 1, dtype=np.uint64)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from ctypes import c_void_p, cast
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _abi
-from ._arguments import DTYPES, POOLINGS, named
-from ._library import encode_path
-from ._values import number, text
+from ._ffi import abi
+from ._ffi.arguments import DTYPES, POOLINGS, named
+from ._ffi.library import encode_path
+from ._ffi.values import number, text
 from .errors import GpuserveError, InvalidError, error_of
 
 LOST_POLICIES: Dict[str, int] = {
-    "fail": _abi.LOST_FAIL, "cpu": _abi.LOST_CPU, "gpu": _abi.LOST_GPU,
-    "gpu_or_cpu": _abi.LOST_GPU_OR_CPU,
+    "fail": abi.LOST_FAIL, "cpu": abi.LOST_CPU, "gpu": abi.LOST_GPU,
+    "gpu_or_cpu": abi.LOST_GPU_OR_CPU,
 }
 WHEN_SUSPENDED: Dict[str, int] = {
-    "resume": _abi.SUSPENDED_RESUME, "refuse": _abi.SUSPENDED_REFUSE,
+    "resume": abi.SUSPENDED_RESUME, "refuse": abi.SUSPENDED_REFUSE,
 }
 STAGES: Dict[int, str] = {
-    _abi.STAGE_WARMUP: "warmup", _abi.STAGE_WEIGHTS: "weights", _abi.STAGE_CONVERT: "convert",
+    abi.STAGE_WARMUP: "warmup", abi.STAGE_WEIGHTS: "weights", abi.STAGE_CONVERT: "convert",
 }
 
 #: Called with (stage, done, total) during a load; False aborts the load.
@@ -29,7 +29,7 @@ Lost = Callable[[str, Optional[str], GpuserveError], Any]
 
 
 def _warmup(value: Any, name: str) -> int:
-    words = {"off": _abi.WARMUP_OFF, "auto": _abi.WARMUP_AUTO}
+    words = {"off": abi.WARMUP_OFF, "auto": abi.WARMUP_AUTO}
     if isinstance(value, str) and value not in words:
         raise InvalidError(f'{name} "{value}" is unknown', "known are off, auto and a number of batches")
     return words[value] if value in words else number(value, name)
@@ -107,13 +107,13 @@ class Opening:
                                 + ", ".join([*OPTIONS, "progress", "lost"]))
             field, made = OPTIONS[name]
             fields[field] = made(value, name)
-        self.struct = _abi.new(_abi.ModelOptions, **fields)
+        self.struct = abi.new(abi.ModelOptions, **fields)
         self._raised: List[BaseException] = []
         self._functions: List[Any] = []
         if progress is not None:
-            self.struct.progress = self._kept(_abi.ProgressFn(self._telling(progress)))
+            self.struct.progress = self._kept(abi.ProgressFn(self._telling(progress)))
         if lost is not None:
-            self.struct.lost = self._kept(_abi.LostFn(_losing(lost)))
+            self.struct.lost = self._kept(abi.LostFn(_losing(lost)))
 
     def _kept(self, function: Any) -> Any:
         self._functions.append(function)
@@ -138,7 +138,7 @@ class Opening:
 def _losing(lost: Lost) -> Callable[..., None]:
     def tell(_user: Any, status: int, device: Optional[bytes], cause: Any) -> None:
         error = cause.contents
-        lost({_abi.OK: "moved", _abi.E_BUSY: "moving"}.get(status, "failed"),
+        lost({abi.OK: "moved", abi.E_BUSY: "moving"}.get(status, "failed"),
              device.decode() if device else None,
              error_of(error.status, error.message.decode("utf-8", "replace"),
                       error.hint.decode("utf-8", "replace")))

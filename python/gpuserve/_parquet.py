@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._calls import Floats
+from ._ffi.calls import Floats
 from .errors import InvalidError, NotFoundError
 from .model import Model
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _texts
-from ._calls import Floats
+from ._ffi import texts as _texts
+from ._ffi.calls import Floats
 
 
 class Sparse(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._library import raise_status, text_of
+from ._ffi import abi, texts as _texts
+from ._ffi.library import raise_status, text_of
 
 if TYPE_CHECKING:
     from ._handle import Handle
@@ -24,24 +24,24 @@ class Tokens(NamedTuple):
 
 
 def tokenize(model: "Handle", text: str, add_special_tokens: bool, max_tokens: int,
-             truncation: int = _abi.TRUNCATE_DEFAULT) -> Tokens:
+             truncation: int = abi.TRUNCATE_DEFAULT) -> Tokens:
     """Tokenize a text."""
     encoded = _texts._encode(text, 0, "text")
-    options = _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
+    options = abi.new(abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
                        max_tokens=max_tokens, truncation=truncation)
     capacity = len(encoded) // 2 + 16
     while True:
         ids = np.empty(capacity, dtype=np.int32)
         spans = np.empty((capacity, 2), dtype=np.uint32)
         n = c_size_t()
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         status = model._library.gpuserve_tokenize(
             model._handle, encoded, len(encoded), _texts.address(ids), _texts.address(spans),
             capacity, byref(n), byref(options), byref(error))
-        if status == _abi.E_TOO_LARGE and n.value > capacity:
+        if status == abi.E_TOO_LARGE and n.value > capacity:
             capacity = n.value
             continue
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
         return Tokens(ids[: n.value].copy(), spans[: n.value].copy())
 

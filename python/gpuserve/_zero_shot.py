@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Sequence, Union, cast
 
 import numpy as np
 
-from . import _arguments as arguments, _texts
-from ._calls import Floats
-from ._library import call
+from ._ffi import arguments, texts as _texts
+from ._ffi.calls import Floats
+from ._ffi.library import call
 from .errors import InvalidError
 
 if TYPE_CHECKING:

@@ -18,27 +18,27 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._arguments import DTYPES, named
-from ._calls import Floats
-from ._closing import Closing
-from ._library import call, library
-from ._values import number, text
+from ._ffi import abi, texts as _texts
+from ._ffi.arguments import DTYPES, named
+from ._ffi.calls import Floats
+from ._ffi.closing import Closing
+from ._ffi.library import call, library
+from ._ffi.values import number, text
 from .context import Context
 from .errors import ClosedError, InvalidError
 
 VARIANTS: Dict[str, int] = {
-    "auto": _abi.MATMUL_AUTO, "naive": _abi.MATMUL_NAIVE, "tiled": _abi.MATMUL_TILED,
-    "simd": _abi.MATMUL_SIMD, "tensor_core": _abi.MATMUL_TENSOR_CORE,
-    "cublas": _abi.MATMUL_CUBLAS,
+    "auto": abi.MATMUL_AUTO, "naive": abi.MATMUL_NAIVE, "tiled": abi.MATMUL_TILED,
+    "simd": abi.MATMUL_SIMD, "tensor_core": abi.MATMUL_TENSOR_CORE,
+    "cublas": abi.MATMUL_CUBLAS,
 }
 LSTM_VARIANTS: Dict[str, int] = {
-    "auto": _abi.LSTM_AUTO, "steps": _abi.LSTM_STEPS, "fused": _abi.LSTM_FUSED,
-    "cudnn": _abi.LSTM_CUDNN,
+    "auto": abi.LSTM_AUTO, "steps": abi.LSTM_STEPS, "fused": abi.LSTM_FUSED,
+    "cudnn": abi.LSTM_CUDNN,
 }
-RANDOM_VARIANTS: Dict[str, int] = {"auto": _abi.RANDOM_AUTO, "curand": _abi.RANDOM_CURAND}
+RANDOM_VARIANTS: Dict[str, int] = {"auto": abi.RANDOM_AUTO, "curand": abi.RANDOM_CURAND}
 STEPS: Dict[str, int] = {
-    name: getattr(_abi, "CHAIN_" + name.upper()) for name in (
+    name: getattr(abi, "CHAIN_" + name.upper()) for name in (
         "add", "multiply", "fma", "minimum", "maximum", "absolute", "reciprocal", "sqrt", "exp",
         "log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu")
 }
@@ -73,7 +73,7 @@ class Compute(Closing):
         self._handle = c_void_p()
         self._lock = threading.RLock()  # reentrant: close() from the garbage collector may acquire it again
         self._lstms: "WeakSet[Lstm]" = WeakSet()
-        options = _abi.new(_abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
+        options = abi.new(abi.ComputeOptions, n_threads=number(n_threads, "n_threads"),
                            device=text(device, "device"))
         call(self._library.gpuserve_compute_open, byref(self._handle),
              context._open_handle() if context else None, byref(options))
@@ -105,8 +105,8 @@ class Compute(Closing):
         elif not c.flags.c_contiguous or not c.flags.writeable:
             raise InvalidError("c is not contiguous, or read-only")
         (a_data, a_stride, a_turned), (b_data, b_stride, b_turned) = _laid(left), _laid(right)
-        job = _abi.new(
-            _abi.MatmulJob, dtype=named(DTYPES, dtype or "default", "dtype"),
+        job = abi.new(
+            abi.MatmulJob, dtype=named(DTYPES, dtype or "default", "dtype"),
             variant=named(VARIANTS, variant, "variant"), transpose_a=a_turned,
             transpose_b=b_turned, alpha=alpha, beta=beta, m=shape[0], n=shape[1],
             k=left.shape[1], a=_texts.address(a_data), b=_texts.address(b_data),
@@ -123,7 +123,7 @@ class Compute(Closing):
             out: output array, float32 of the same shape; may be ``values``.
         """
         source = np.ascontiguousarray(values, dtype=np.float32)
-        list_of = (_abi.ChainStep * len(steps))(*[_step(step, i) for i, step in enumerate(steps)])
+        list_of = (abi.ChainStep * len(steps))(*[_step(step, i) for i, step in enumerate(steps)])
         if out is None:
             out = np.empty(source.shape, dtype=np.float32)
         elif (not isinstance(out, np.ndarray) or out.dtype != np.float32
@@ -162,7 +162,7 @@ class Compute(Closing):
 
     def _call(self, function: Any, names: Dict[str, int],
               arguments: Callable[[c_void_p], Tuple[Any, ...]]) -> None:
-        took = _abi.new(_abi.ComputeResult)
+        took = abi.new(abi.ComputeResult)
         with self._lock:
             if not self._handle:
                 raise ClosedError("the compute handle was closed")
@@ -193,14 +193,14 @@ class Lstm(Closing):
             for suffix in ("", "_reverse")[:directions]:
                 arrays = [_part(weights, f"{name}_l{layers}{suffix}") for name in _PARTS]
                 kept += [array for array in arrays if array is not None]
-                parts.append(_abi.LstmWeights(*(
+                parts.append(abi.LstmWeights(*(
                     None if array is None else _texts.address(array) for array in arrays)))
             layers += 1
         self.input_size, self.hidden_size = _shape_of(weights, layers, directions)
         self.n_layers, self.n_directions = layers, directions
-        list_of = (_abi.LstmWeights * len(parts))(*parts)
-        network = _abi.new(
-            _abi.LstmNetwork, dtype=named(DTYPES, dtype or "default", "dtype"),
+        list_of = (abi.LstmWeights * len(parts))(*parts)
+        network = abi.new(
+            abi.LstmNetwork, dtype=named(DTYPES, dtype or "default", "dtype"),
             input_size=self.input_size, hidden_size=self.hidden_size, n_layers=layers,
             bidirectional=directions - 1, weights=cast(list_of, c_void_p), n_weights=len(parts))
         with compute._lock:
@@ -240,8 +240,8 @@ class Lstm(Closing):
                 raise InvalidError(f"{name} is {list(given.shape)}, not {list(shape)}")
         output = np.empty((int(ends[-1]), self.n_directions * self.hidden_size), np.float32)
         h_n, c_n = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        job = _abi.new(
-            _abi.LstmJob, variant=named(LSTM_VARIANTS, variant, "variant"), n_sequences=len(rows),
+        job = abi.new(
+            abi.LstmJob, variant=named(LSTM_VARIANTS, variant, "variant"), n_sequences=len(rows),
             cu_seqlens=_texts.address(cu_seqlens),
             input=_texts.address(packed),
             h_0=None if start[0] is None else _texts.address(start[0]),
@@ -309,13 +309,13 @@ def _laid(matrix: Floats) -> Tuple[Floats, int, int]:
     return np.ascontiguousarray(matrix), 0, 0
 
 
-def _step(step: Step, i: int) -> _abi.ChainStep:
+def _step(step: Step, i: int) -> abi.ChainStep:
     name, *operands = (step,) if isinstance(step, str) else step
     needed = {"fma": 2, "add": 1, "multiply": 1, "minimum": 1, "maximum": 1}.get(name, 0)
     kind = named(STEPS, name, f"step {i}")
     if len(operands) != needed:
         raise InvalidError(f'step {i}: "{name}" has {needed} operands, {len(operands)} are given')
-    return _abi.ChainStep(kind, *(float(operand) for operand in operands))
+    return abi.ChainStep(kind, *(float(operand) for operand in operands))
 
 
 def top_k(query: Any, rows: Any, k: int) -> Tuple["NDArray[np.int64]", Floats]:

@@ -10,18 +10,18 @@ import weakref
 from ctypes import byref, c_void_p, cast
 from typing import TYPE_CHECKING, Any, Dict, Generator, List, Optional
 
-from . import _abi
-from ._arguments import Path, named
-from ._closing import Closing
-from ._library import call, encode_path, library, text_of
-from ._values import number, text
+from ._ffi import abi
+from ._ffi.arguments import Path, named
+from ._ffi.closing import Closing
+from ._ffi.library import call, encode_path, library, text_of
+from ._ffi.values import number, text
 from .errors import ClosedError, NotFoundError
 
 if TYPE_CHECKING:
     from .model import Model
 
 MEMORY_POLICIES: Dict[str, int] = {
-    "refuse": _abi.MEMORY_REFUSE, "wait": _abi.MEMORY_WAIT, "evict": _abi.MEMORY_EVICT,
+    "refuse": abi.MEMORY_REFUSE, "wait": abi.MEMORY_WAIT, "evict": abi.MEMORY_EVICT,
 }
 
 _levels = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEBUG}
@@ -33,7 +33,7 @@ def _log(_user: Optional[int], level: int, message: Optional[bytes]) -> None:
 
 
 # The library's threads call it, so it must live as long as the process.
-_log_function = _abi.LogFn(_log)
+_log_function = abi.LogFn(_log)
 
 
 class Context(Closing):
@@ -63,8 +63,8 @@ class Context(Closing):
         self._models: "weakref.WeakSet[Any]" = weakref.WeakSet()
         #: The cache that was given, else None.
         self.cache_dir = cache_dir
-        options = _abi.new(
-            _abi.ContextOptions, n_threads=number(n_threads, "n_threads"),
+        options = abi.new(
+            abi.ContextOptions, n_threads=number(n_threads, "n_threads"),
             memory_budget_bytes=number(memory_budget, "memory_budget", 64),
             memory_policy=named(MEMORY_POLICIES, memory_policy, "memory_policy"),
             memory_wait_ms=number(int(memory_wait * 1000), "memory_wait"),
@@ -113,7 +113,7 @@ class Context(Closing):
 
     def stats(self) -> Dict[str, int]:
         """Statistics of the context, as in gpuserve_stats."""
-        stats = _abi.new(_abi.Stats)
+        stats = abi.new(abi.Stats)
         call(self._library.gpuserve_context_stats, self._open_handle(), byref(stats))
         return {name: getattr(stats, name) for name, *_ in stats._fields_[1:]}
 
@@ -135,7 +135,7 @@ class Context(Closing):
             root: examine the files below this folder instead of this machine, without executing any.
             device: the device that must work; ``"cpu"``: no GPU is judged.
         """
-        options = _abi.new(_abi.DoctorOptions, root=None if root is None else encode_path(root),
+        options = abi.new(abi.DoctorOptions, root=None if root is None else encode_path(root),
                            device=text(device, "device"))
         facts: Dict[str, Any] = json.loads(
             text_of(self._library.gpuserve_context_doctor, self._open_handle(), byref(options)))

@@ -6,9 +6,9 @@ from ctypes import Array, byref, c_size_t, create_string_buffer, sizeof
 from dataclasses import dataclass
 from typing import Callable, List, Optional
 
-from . import _abi
-from ._library import call
-from ._values import text
+from ._ffi import abi
+from ._ffi.library import call
+from ._ffi.values import text
 from .context import Context, private_or
 
 
@@ -55,7 +55,7 @@ def select(selector: str = "auto", context: Optional[Context] = None) -> Device:
 
     An unavailable device raises DeviceError; no other device replaces it.
     """
-    info = _abi.new(_abi.DeviceInfo)
+    info = abi.new(abi.DeviceInfo)
     reason = create_string_buffer(1024)
     with private_or(context) as used:
         call(used._library.gpuserve_device_select, used._open_handle(),
@@ -72,7 +72,7 @@ def select_all(selector: str, context: Optional[Context] = None) -> List[Device]
 
 def refresh(device: Device, context: Optional[Context] = None) -> Device:
     """The device with current values: free memory, load, temperature, reserved bytes."""
-    info = _abi.new(_abi.DeviceInfo, selector=device.selector.encode())
+    info = abi.new(abi.DeviceInfo, selector=device.selector.encode())
     with private_or(context) as used:
         call(used._library.gpuserve_device_refresh, used._open_handle(), byref(info))
     return _device(info, device.reason)
@@ -82,8 +82,8 @@ def _listed(fill: Callable[..., None]) -> List[Device]:
     n = c_size_t()
     capacity = 16
     while True:
-        infos: Array[_abi.DeviceInfo] = (_abi.DeviceInfo * capacity)()
-        infos[0].struct_size = sizeof(_abi.DeviceInfo)
+        infos: Array[abi.DeviceInfo] = (abi.DeviceInfo * capacity)()
+        infos[0].struct_size = sizeof(abi.DeviceInfo)
         fill(infos, capacity, byref(n))
         if n.value <= capacity:
             return [_device(info) for info in infos[: n.value]]
@@ -94,7 +94,7 @@ def _told(value: int) -> Optional[int]:
     return None if value < 0 else value
 
 
-def _device(info: _abi.DeviceInfo, reason: str = "") -> Device:
+def _device(info: abi.DeviceInfo, reason: str = "") -> Device:
     return Device(
         selector=info.selector.decode(), name=info.name.decode("utf-8", "replace"),
         uuid=info.uuid.decode(), isa=info.isa.decode(), memory_bytes=info.memory_bytes,
@@ -103,5 +103,5 @@ def _device(info: _abi.DeviceInfo, reason: str = "") -> Device:
         temperature_celsius=_told(info.temperature_celsius),
         power_milliwatts=_told(info.power_milliwatts), n_processes=_told(info.n_processes),
         bus_id=info.bus_id.decode(), limit=info.limit.decode("utf-8", "replace"),
-        is_mig=bool(info.flags & _abi.DEVICE_MIG),
-        is_virtual=bool(info.flags & _abi.DEVICE_VIRTUAL), reason=reason)
+        is_mig=bool(info.flags & abi.DEVICE_MIG),
+        is_virtual=bool(info.flags & abi.DEVICE_VIRTUAL), reason=reason)

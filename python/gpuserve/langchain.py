@@ -10,7 +10,7 @@ from typing import Any, List, Union
 
 from langchain_core.embeddings import Embeddings
 
-from ._arguments import Path
+from ._ffi.arguments import Path
 from .model import Model
 
 

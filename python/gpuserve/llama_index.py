@@ -11,7 +11,7 @@ from typing import Any, List, Union
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from ._arguments import Path
+from ._ffi.arguments import Path
 from .model import Model
 
 

@@ -25,9 +25,9 @@ from typing import (
 
 import numpy as np
 
-from . import _abi, _arguments as arguments, _texts
-from ._arguments import Path
-from ._calls import (
+from ._ffi import abi, arguments, texts as _texts
+from ._ffi.arguments import Path
+from ._ffi.calls import (
     Call, Floats, Made, Request, finish, free_all, items_of, patiently, rerank, result_of, run,
 )
 from ._directory import Directory
@@ -41,7 +41,7 @@ from ._options import Lost, Progress as LoadProgress
 from ._progress import Progress
 from ._sparse import Sparse, compact
 from ._tokens import Tokens, decode, token_text, tokenize
-from ._values import number, text
+from ._ffi.values import number, text
 from ._zero_shot import zero_shot
 from .context import Context
 from .errors import BusyError, InvalidError, UnsupportedError
@@ -224,7 +224,7 @@ class Model(Directory, Handle):
                                    + ("classifies" if view.labels else "makes sparse vectors"))
         convert = self._converter(view, precision, ranges, fields)
         made = self._rows(
-            view, inputs, _abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
+            view, inputs, abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
         shaped = convert(made.output)
@@ -250,8 +250,8 @@ class Model(Directory, Handle):
         form = {name: fields[name] for name in ("dimensions", "normalize")}
         key = (view.fingerprint, *form.values())
         if key not in self._ranges:
-            made = self._rows(view, calibration_texts(), _abi.TASK_EMBED, form["dimensions"] or view.dim, form)
-            self._ranges[key] = vector_ranges(made.output, margin=_abi.CALIBRATION_MARGIN_PERCENT / 100)
+            made = self._rows(view, calibration_texts(), abi.TASK_EMBED, form["dimensions"] or view.dim, form)
+            self._ranges[key] = vector_ranges(made.output, margin=abi.CALIBRATION_MARGIN_PERCENT / 100)
         return self._ranges[key]
 
     def encode_query(self, inputs: Union[str, Iterable[str], None] = None, **options: Any) -> Any:
@@ -288,7 +288,7 @@ class Model(Directory, Handle):
                   "client": number(client, "client", 64)}
         columns = shape["dimensions"] or view.dim
         convert = self._converter(view, precision, ranges, fields)
-        with closing(self._stream(view, arguments.chunks(inputs, batch_size), _abi.TASK_EMBED,
+        with closing(self._stream(view, arguments.chunks(inputs, batch_size), abi.TASK_EMBED,
                                   columns, fields)) as stream:
             for made in stream:
                 yield convert(made.output)
@@ -305,7 +305,7 @@ class Model(Directory, Handle):
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         output = np.empty((len(lists), shape["dimensions"] or view.dim), dtype=np.float32)
         if lists:
-            one = Call.of_ids(lists, output, task=_abi.TASK_EMBED, client=caller, **shape)
+            one = Call.of_ids(lists, output, task=abi.TASK_EMBED, client=caller, **shape)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
         return output
 
@@ -369,7 +369,7 @@ class Model(Directory, Handle):
         found: List[Sparse] = []
         for i in range(0, len(texts), SPARSE_TEXTS):
             part = texts[i:i + SPARSE_TEXTS]
-            one = Call(part, rows[:len(part)], first=i, task=_abi.TASK_SPARSE, client=caller)
+            one = Call(part, rows[:len(part)], first=i, task=abi.TASK_SPARSE, client=caller)
             patiently(self, lambda: self._guarded(lambda: run(self, one, i), view))
             found += [compact(self._library, row) for row in rows[:len(part)]]
         return found[0] if alone else found
@@ -476,7 +476,7 @@ class Model(Directory, Handle):
                   "client": number(client, "client", 64),
                   "truncation": arguments.named(arguments.TRUNCATIONS, truncation, "truncation"),
                   **(chosen.field if chosen else {})}
-        made = self._rows(view, inputs, _abi.TASK_CLASSIFY, columns, fields, pairs=pairs,
+        made = self._rows(view, inputs, abi.TASK_CLASSIFY, columns, fields, pairs=pairs,
                           batch_size=batch_size, progress=show_progress_bar,
                           want_items=return_items, want_result=return_result)
         scores = made.output[0] if made.alone else made.output
@@ -668,7 +668,7 @@ class Model(Directory, Handle):
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
         def start() -> "Future[Any]":
-            started = Call(texts, output, task=_abi.TASK_EMBED, want_result=return_result,
+            started = Call(texts, output, task=abi.TASK_EMBED, want_result=return_result,
                            deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
                            priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
                            client=number(client, "client", 64),
@@ -721,7 +721,7 @@ class Model(Directory, Handle):
         output = arguments.output(out, len(texts), columns)
         calls: List[Call] = []
         if not texts:
-            nothing = result_of([_abi.new(_abi.Result)])._replace(
+            nothing = result_of([abi.new(abi.Result)])._replace(
                 dtype=view.facts["dtype"], device=self.device, fingerprint=view.fingerprint)
             return Made(output, items_of(np.zeros((0, 8), np.uint32)) if want_items else None,
                          nothing if want_result else None, alone)
@@ -793,7 +793,7 @@ class Model(Directory, Handle):
         for item in texts:
             output = np.empty((view.max_seq_length, width), dtype=np.float32)
             offsets = np.zeros(2, dtype=np.uint64)
-            one = Call([item], output, task=_abi.TASK_TOKEN_VECTORS,
+            one = Call([item], output, task=abi.TASK_TOKEN_VECTORS,
                        token_offsets=_texts.address(offsets), **options)
             patiently(self, lambda: self._guarded(lambda: run(self, one), view))
             found.append(output[: int(offsets[1])].copy())

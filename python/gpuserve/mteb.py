@@ -13,8 +13,8 @@ import numpy as np
 from mteb.models import ModelMeta
 from mteb.models.abs_encoder import get_prompt_name
 
-from ._calls import Floats
-from ._arguments import Path
+from ._ffi.calls import Floats
+from ._ffi.arguments import Path
 from .model import Model
 
 QUERY = "query"

@@ -12,14 +12,14 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _texts
-from ._arguments import named
-from ._calls import Floats
-from ._library import call, library
+from ._ffi import abi, texts as _texts
+from ._ffi.arguments import named
+from ._ffi.calls import Floats
+from ._ffi.library import call, library
 from .errors import InvalidError
 
 PRECISIONS: Dict[str, int] = {
-    name: getattr(_abi, "PRECISION_" + name.upper())
+    name: getattr(abi, "PRECISION_" + name.upper())
     for name in ("float32", "float16", "int8", "uint8", "binary", "ubinary")
 }
 TYPES: Dict[str, Any] = {"float32": np.float32, "float16": np.float16, "int8": np.int8,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from ._arguments import Path
+from ._ffi.arguments import Path
 from .model import Model
 
 

@@ -10,12 +10,12 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _abi, _arguments
-from ._arguments import Path
-from ._closing import Closing
-from ._library import call, encode_path, library, raise_status, text_of
-from ._texts import _encode, address, token_ids
-from ._values import number
+from ._ffi import abi, arguments as _arguments
+from ._ffi.arguments import Path
+from ._ffi.closing import Closing
+from ._ffi.library import call, encode_path, library, raise_status, text_of
+from ._ffi.texts import _encode, address, token_ids
+from ._ffi.values import number
 from .context import Context
 from .errors import ClosedError
 
@@ -126,39 +126,39 @@ class Tokenizer(Closing):
         finally:
             self._active.discard(token)
 
-    def _run(self, text: Text, output: Optional[_abi.TokenizerOutput], n: c_size_t,
-             options: _abi.TokenizeOptions) -> Tuple[int, _abi.Error]:
+    def _run(self, text: Text, output: Optional[abi.TokenizerOutput], n: c_size_t,
+             options: abi.TokenizeOptions) -> Tuple[int, abi.Error]:
         one, other = (text, None) if isinstance(text, str) else _pair(text)
         first = _encode(one, 0, "text")
         second = None if other is None else _encode(other, 0, "pair")
-        given = _abi.new(_abi.TokenizerInput, text=first, size=len(first), pair=second,
+        given = abi.new(abi.TokenizerInput, text=first, size=len(first), pair=second,
                          pair_size=len(second or b""))
-        error = _abi.new(_abi.Error)
+        error = abi.new(abi.Error)
         status = self._library.gpuserve_tokenizer_encode(
             self._handle, byref(given), None if output is None else byref(output), byref(n),
             byref(options), byref(error))
         return status, error
 
-    def _encoded(self, text: Text, options: _abi.TokenizeOptions) -> Encoding:
+    def _encoded(self, text: Text, options: abi.TokenizeOptions) -> Encoding:
         capacity = sum(map(len, (text,) if isinstance(text, str) else _pair(text))) // 2 + 16
         n = c_size_t()
         while True:
             ids, type_ids = np.empty((2, capacity), dtype=np.int32)
             spans = np.empty((capacity, 2), dtype=np.uint32)
-            output = _abi.new(_abi.TokenizerOutput, capacity=capacity, ids=address(ids),
+            output = abi.new(abi.TokenizerOutput, capacity=capacity, ids=address(ids),
                               type_ids=address(type_ids), spans=address(spans))
             status, error = self._run(text, output, n, options)
-            if status == _abi.E_TOO_LARGE and n.value > capacity:
+            if status == abi.E_TOO_LARGE and n.value > capacity:
                 capacity = n.value
                 continue
-            if status != _abi.OK:
+            if status != abi.OK:
                 raise_status(status, error)
             return Encoding(ids[: n.value].copy(), type_ids[: n.value].copy(), spans[: n.value].copy())
 
-    def _counted(self, text: Text, options: _abi.TokenizeOptions) -> int:
+    def _counted(self, text: Text, options: abi.TokenizeOptions) -> int:
         n = c_size_t()
         status, error = self._run(text, None, n, options)
-        if status != _abi.OK:
+        if status != abi.OK:
             raise_status(status, error)
         return n.value
 
@@ -169,7 +169,7 @@ def _pair(texts: Tuple[str, str]) -> Tuple[str, str]:
     return texts
 
 
-def _options(add_special_tokens: bool, max_tokens: int, truncation: str) -> _abi.TokenizeOptions:
-    return _abi.new(_abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
+def _options(add_special_tokens: bool, max_tokens: int, truncation: str) -> abi.TokenizeOptions:
+    return abi.new(abi.TokenizeOptions, no_special=0 if add_special_tokens else 1,
                     max_tokens=number(max_tokens, "max_tokens"),
                     truncation=_arguments.named(_arguments.TRUNCATIONS, truncation, "truncation"))

@@ -443,7 +443,7 @@ TINY = os.path.join(ROOT, "tests", "data", "models")
 
 
 class Pairs(Case):
-    """Tiny classifiers of pairs, against transformers' logits; see tools/make_test_models.py."""
+    """Tiny classifiers of pairs, against transformers' logits; see tools/fixtures/make_test_models.py."""
 
     def check(self, name, labels):
         with open(os.path.join(TINY, name, "pairs.json"), encoding="utf-8") as file:

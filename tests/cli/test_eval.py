@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`gpuserve eval` against tests/data/eval.json: what scipy, scikit-learn and sentence-transformers compute from the
-program's own similarities and vectors (tools/make_eval_reference.py)."""
+program's own similarities and vectors (tools/fixtures/make_eval_reference.py)."""
 import csv
 import json
 import os

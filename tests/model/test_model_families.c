@@ -1,7 +1,7 @@
 /*
  * test_model_families.c - every family and option against transformers in float64.
  *
- * tests/data/models/families.txt names the models; tools/make_family_models writes them.
+ * tests/data/models/families.txt names the models; tools/fixtures/make_family_models writes them.
  */
 #include "tests/model/support.h"
 

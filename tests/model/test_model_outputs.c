@@ -2,7 +2,7 @@
  * test_model_outputs.c - several outputs of one pass have the bits of separate passes, for every
  * family, whatever output comes first.
  *
- * tests/data/models/families.txt names the models; tools/make_family_models writes them.
+ * tests/data/models/families.txt names the models; tools/fixtures/make_family_models writes them.
  */
 #include "tests/model/support.h"
 

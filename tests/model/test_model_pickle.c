@@ -1,8 +1,9 @@
 /*
  * test_model_pickle.c - weights in PyTorch files give the same bits as in safetensors.
  *
- * Each folder of tests/data/pickle, written by tools/make_pickle_fixtures.py, has PyTorch files,
- * and MODEL: the model of tests/data/models with the rest. Hostile files are in hostile_torch.py.
+ * Each folder of tests/data/pickle, written by tools/fixtures/make_pickle_fixtures.py, has PyTorch
+ * files, and MODEL: the model of tests/data/models with the rest. Hostile files are in
+ * hostile_torch.py.
  */
 #define _GNU_SOURCE /* mkdtemp */
 #include "lib/model/formats/torch/torch_file.h"

@@ -1,7 +1,7 @@
 /*
  * test_model_tiny.c - every model family, file layout and name variant against torch in float64.
  *
- * The tiny random models in tests/data/models are written by tools/make_test_models.py.
+ * The tiny random models in tests/data/models are written by tools/fixtures/make_test_models.py.
  */
 #define _GNU_SOURCE
 #include "tests/model/support.h"
@@ -126,7 +126,8 @@ Test(model_tiny, every_variant_equals_torch_in_float64)
         check_model(&models[i]);
 }
 
-/* Special tokens at the start, inside, at the end and alone (tools/make_specials_reference.py). */
+/* Special tokens at the start, inside, at the end and alone
+ * (tools/fixtures/make_specials_reference.py). */
 static void check_specials(const char *name, const struct gpuserve_backend *backend)
 {
     struct loaded model;

@@ -6,7 +6,8 @@ import sys
 from ctypes import sizeof
 
 from common import ROOT, Case, main
-from gpuserve import _abi, _library, version, __version__
+from gpuserve import version, __version__
+from gpuserve._ffi import abi as _abi, library as _library
 
 
 class Abi(Case):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Entities with each aggregation strategy, as transformers' pipeline finds them (aggregations.json, written by
-tools/make_aggregations.py). The word is compared where transformers decodes it once: it decodes the words of "first",
+tools/fixtures/make_aggregations.py). The word is compared where transformers decodes it once: it decodes the words of "first",
 "average" and "max" again as if they were tokens, which spoils characters that are not ASCII with byte-level BPE, and loses
 spaces between words of Unigram: there the words are compared without spaces."""
 import json

@@ -16,7 +16,7 @@ from gpuserve.errors import GpuserveError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "tests/data"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/fixtures"))
 from make_test_gguf import convert  # noqa: E402
 
 MODELS = Path(os.environ.get("GPUSERVE_TEST_MODELS", Path.home() / ".cache/gpuserve/models"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Entities of given labels (GLiNER models) over the Python package, the program and the server: those of the reference
-package (tests/data/entities by tools/make_entity_models.py)."""
+package (tests/data/entities by tools/fixtures/make_entity_models.py)."""
 import json
 import os
 import shutil

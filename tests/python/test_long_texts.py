@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Windows and late chunking: equal to tests/data/long-texts (tools/make_long_texts.py), to encode() where a text fits, and
+"""Windows and late chunking: equal to tests/data/long-texts (tools/fixtures/make_long_texts.py), to encode() where a text fits, and
 what is refused."""
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """LoRA adapters in PEFT's format: a directory with adapter_config.json loads as its base model with the adapter. The
-numbers are PEFT's in float64 (tests/data/lora, written by tools/make_lora_adapters.py)."""
+numbers are PEFT's in float64 (tests/data/lora, written by tools/fixtures/make_lora_adapters.py)."""
 import json
 import os
 import shutil

@@ -9,7 +9,8 @@ import numpy as np
 
 import gpuserve
 from common import ROOT, Case, main, model
-from gpuserve import Compute, Context, Model, _abi, errors
+from gpuserve import Compute, Context, Model, errors
+from gpuserve._ffi import abi as _abi
 
 TINY, MINILM = "splade-tiny", "all-MiniLM-L6-v2"
 TEXTS = [f"text number {i}" for i in range(40)]
@@ -202,8 +203,8 @@ class Facts(Case):
             # gpuserve_entity_query_run submits, waits and decodes; texts are cut only on request
             "gpuserve_entity_query_job", "gpuserve_entity_query_decode", "gpuserve_entity_query_truncated",
         }
-        sources = "".join(path.read_text() for path in Path(ROOT, "python/gpuserve").glob("*.py")
-                          if path.name != "_abi.py")
+        sources = "".join(path.read_text() for path in Path(ROOT, "python/gpuserve").rglob("*.py")
+                          if path.name != "abi.py")
         unused = {name for name in _abi.FUNCTIONS if not re.search(rf"\b{name}\b", sources)}
         self.assertEqual(unused, spare)
         self.assertIn("rerank", Model.inspect(model(MINILM)) | Model(model(MINILM)).info())

@@ -41,7 +41,7 @@ class Library(Case):
         self.assertIn("is no libgpuserve of version", self.other("int x;").stderr)
 
     def test_another_binary_interface_is_refused(self):
-        from gpuserve import _abi
+        from gpuserve._ffi import abi as _abi
 
         functions = "".join(f"int {name}(void) {{ return 7; }}\n" for name in _abi.FUNCTIONS)
         self.assertIn("has binary interface 7, this package needs 0", self.other(functions).stderr)

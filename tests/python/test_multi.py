@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Several outputs of one pass over the Python package and the program: BGE-M3's three outputs are those of FlagEmbedding's
-arithmetic in float64 (tests/data/late-heads, written by tools/make_late_heads.py), and have the bits of separate calls."""
+arithmetic in float64 (tests/data/late-heads, written by tools/fixtures/make_late_heads.py), and have the bits of separate calls."""
 import json
 import os
 import shutil

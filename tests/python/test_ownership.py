@@ -15,7 +15,8 @@ import numpy as np
 import gpuserve.compute
 import gpuserve.context
 from common import PATIENCE, ROOT, Case, main, model
-from gpuserve import Compute, Context, Model, _calls, _handle
+from gpuserve import Compute, Context, Model, _handle
+from gpuserve._ffi import calls as _calls
 
 TEXTS = ["text number %d of a call" % i for i in range(70)]
 LONG = ["long text %d " % i + "word " * 100 for i in range(400)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compact vectors: every bit as quantize_embeddings() of sentence-transformers made it
-(tools/make_compact_vectors.py), in numpy's float16, and through a model."""
+(tools/fixtures/make_compact_vectors.py), in numpy's float16, and through a model."""
 import asyncio
 import os
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """LSTM and GRU classifiers over the Python package, the program and the server: the logits and labels are those of torch
-(tests/data/recurrent by tools/make_recurrent_models.py, share/models by tools/train_lstm_sentiment.py)."""
+(tests/data/recurrent by tools/fixtures/make_recurrent_models.py, share/models by tools/train_lstm_sentiment.py)."""
 import csv
 import hashlib
 import json

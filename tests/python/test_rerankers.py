@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Rerankers that are language models, over the Python package, the program and the server: the scores are those of
-transformers in float64 (tests/data/rerankers, written by tools/make_rerankers.py)."""
+transformers in float64 (tests/data/rerankers, written by tools/fixtures/make_rerankers.py)."""
 import json
 import os
 import shutil

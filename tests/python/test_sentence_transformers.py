@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """gpuserve.sentence_transformers: signatures and results are those of sentence-transformers (its version and numbers
-are in tests/data/sentence-transformers.json, written by tools/make_sentence_transformers_reference.py)."""
+are in tests/data/sentence-transformers.json, written by tools/fixtures/make_sentence_transformers_reference.py)."""
 import copy
 import inspect
 import json

@@ -20,7 +20,8 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "cli"))
 from common import main, model  # noqa: E402
 
-from gpuserve import Model, _calls  # noqa: E402
+from gpuserve import Model  # noqa: E402
+from gpuserve._ffi import calls as _calls  # noqa: E402
 
 N = int(os.environ.get("GPUSERVE_TEST_INTERRUPTIONS", "10000"))
 TEXTS = ["text %d" % i for i in range(100)]  # more than 64: a call waits for its parts; short ones, for cheap calls

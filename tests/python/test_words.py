@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Models of the modules WordEmbeddings, LSTM and Pooling: token ids and embeddings are those of
-sentence-transformers (tests/data/words by tools/make_word_models.py)."""
+sentence-transformers (tests/data/words by tools/fixtures/make_word_models.py)."""
 import json
 import os
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Zero-shot classification by entailment, over the Python package and the program: the scores are those of transformers'
-pipeline in float64 (tests/data/nli, written by tools/make_nli_models.py)."""
+pipeline in float64 (tests/data/nli, written by tools/fixtures/make_nli_models.py)."""
 import json
 import os
 import shutil

@@ -2,8 +2,8 @@
  * test_merges_files.c - directories with vocab.json and merges.txt, sentencepiece.bpe.model, or the
  * tokenizer.json of an encoder family, against transformers and `tokenizers`.
  *
- * Data in tests/data/tokenizers is written by tools/make_test_tokenizers.py. Also damaged merges;
- * damaged models are in test_spm.c.
+ * Data in tests/data/tokenizers is written by tools/fixtures/make_test_tokenizers.py. Also damaged
+ * merges; damaged models are in test_spm.c.
  */
 #include "lib/text/models/bpe.h"
 #include "lib/text/tokenizer.h"
@@ -111,7 +111,7 @@ Test(merges_files, all_equals_transformers)
 }
 
 /* tokenizer.json as the checkpoints of the encoder families have it; written by
- * tools/make_family_tokenizers.py. */
+ * tools/fixtures/make_family_tokenizers.py. */
 Test(merges_files, families)
 {
     static const struct {
@@ -132,7 +132,7 @@ Test(merges_files, families)
         { "family-albert", "Unigram" },
         { "family-deberta-v2", "Unigram" },
         { "family-deberta-v2-newer", "Unigram" },
-        /* without tokenizer.json, by tools/make_test_tokenizers.py */
+        /* without tokenizer.json, by tools/fixtures/make_test_tokenizers.py */
         { "deberta", "BPE" },
         { "deberta-prefix", "BPE" },
         { "deberta-v2", "Unigram" },

@@ -1,7 +1,7 @@
 /*
  * test_vocab_files.c - directories with vocab.txt and older companion files, against transformers.
  *
- * Data in tests/data/tokenizers is written by tools/make_test_tokenizers.py.
+ * Data in tests/data/tokenizers is written by tools/fixtures/make_test_tokenizers.py.
  */
 #include "lib/text/tokenizer.h"
 

@@ -36,7 +36,7 @@ class Gpuserve(Engine):
         return [{}]
 
     def embed(self, texts, setting):
-        from gpuserve import _abi, _calls
+        from gpuserve._ffi import abi as _abi, calls as _calls
 
         vectors = np.empty((len(texts), self.model.dim), np.float32)
         # Equal texts are computed as often as they come, as the others do.

@@ -110,7 +110,9 @@ static void put_server(struct gsv_exchange *exchange)
     if (server->traces)
         put_traces(to, server->traces);
     put_tls(exchange);
+#if GSV_HAS_KSERVE
     gsv_kserve_metrics(exchange);
+#endif
 }
 
 /* ----------------------------------------------------------------------------------- OpenMetrics

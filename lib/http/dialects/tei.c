@@ -219,10 +219,13 @@ static void embed_sparse(struct gsv_exchange *exchange)
 /* Classification. A body with `instances` is Vertex AI's, of any model. */
 static void predict(struct gsv_exchange *exchange)
 {
-    if (json_object_get(exchange->json, "instances"))
+#if GSV_HAS_VERTEX
+    if (json_object_get(exchange->json, "instances")) {
         gsv_vertex(exchange);
-    else
-        gsv_tei_predict(exchange);
+        return;
+    }
+#endif
+    gsv_tei_predict(exchange);
 }
 
 /* SageMaker's path: the request and the model select one of the others. */

@@ -96,7 +96,7 @@ gpuserve_status gsv_http_make_document(struct gpuserve_http *server, gpuserve_er
 {
     json_t *document;
 
-    if (!server->options.dialects)
+    if (server->dialects == UINT32_MAX)
         return GPUSERVE_OK;
     document = json_loadb((const char *)gsv_page_openapi_json, gsv_page_openapi_json_size, 0, NULL);
     if (document) {

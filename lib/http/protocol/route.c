@@ -18,23 +18,38 @@ struct route_table {
     const char *protocol; /* of the rows without one of their own */
 };
 
+/* GSV_HAS_*: dialects of this build, the option `dialects` of Meson. */
 static const struct route_table tables[] = {
     { gsv_health_routes, "gpuserve" },
+#if GSV_HAS_TFSERVING
     { gsv_tfserving_routes, "TensorFlow Serving, KServe v1" },
+#endif
     { gsv_openai_routes, "OpenAI" },
     { gsv_tei_routes, "text-embeddings-inference" },
     { gsv_text_routes, "text-embeddings-inference" },
     { gsv_rerank_routes, "text-embeddings-inference" },
+#if GSV_HAS_COHERE
     { gsv_cohere_routes, "Cohere" },
+#endif
+#if GSV_HAS_OLLAMA
     { gsv_ollama_routes, "Ollama" },
+#endif
+#if GSV_HAS_KSERVE
     { gsv_kserve_routes, "KServe v2, Triton" },
+#endif
+#if GSV_HAS_HUGGINGFACE
     { gsv_hf_routes, "Hugging Face" },
+#endif
     { gsv_metrics_routes, "Prometheus" },
     { gsv_page_routes, "gpuserve" },
+#if GSV_HAS_VLLM
     { gsv_vllm_routes, "vLLM" },
+#endif
     { gsv_files_routes, "OpenAI" },
     { gsv_batch_jobs_routes, "OpenAI" },
+#if GSV_HAS_VERTEX
     { gsv_vertex_routes, "Vertex AI, text-embeddings-inference" },
+#endif
 };
 enum { N_TABLES = sizeof(tables) / sizeof(tables[0]) };
 
@@ -42,22 +57,23 @@ enum { N_TABLES = sizeof(tables) / sizeof(tables[0]) };
  * rows may have the same name. */
 static const struct {
     const char *name, *protocol;
+    bool is_built;
 } dialects[] = {
-    { "openai", "OpenAI" },
-    { "azure", "Azure OpenAI" },
-    { "tei", "text-embeddings-inference" },
-    { "huggingface", "Hugging Face" },
-    { "sagemaker", "SageMaker" },
-    { "vertex", "Vertex AI" },
-    { "kserve", "KServe v2" },
-    { "kserve", "KServe v1" },
-    { "triton", "Triton" },
-    { "tfserving", "TensorFlow Serving" },
-    { "cohere", "Cohere" },
-    { "jina", "Jina" },
-    { "ollama", "Ollama" },
-    { "vllm", "vLLM" },
-    { "llama.cpp", "llama.cpp" },
+    { "openai", "OpenAI", true },
+    { "azure", "Azure OpenAI", true },
+    { "tei", "text-embeddings-inference", true },
+    { "huggingface", "Hugging Face", GSV_HAS_HUGGINGFACE },
+    { "sagemaker", "SageMaker", true },
+    { "vertex", "Vertex AI", GSV_HAS_VERTEX },
+    { "kserve", "KServe v2", GSV_HAS_KSERVE },
+    { "kserve", "KServe v1", GSV_HAS_KSERVE &&GSV_HAS_TFSERVING },
+    { "triton", "Triton", GSV_HAS_KSERVE },
+    { "tfserving", "TensorFlow Serving", GSV_HAS_TFSERVING },
+    { "cohere", "Cohere", GSV_HAS_COHERE },
+    { "jina", "Jina", true },
+    { "ollama", "Ollama", GSV_HAS_OLLAMA },
+    { "vllm", "vLLM", GSV_HAS_VLLM },
+    { "llama.cpp", "llama.cpp", true },
 };
 enum { N_DIALECTS = sizeof(dialects) / sizeof(dialects[0]) };
 
@@ -134,7 +150,7 @@ static gpuserve_status unknown_dialect(const char *name, size_t size, gpuserve_e
     char known[256] = "";
 
     for (size_t i = 0; i < N_DIALECTS; i++) {
-        if (i > 0 && strcmp(dialects[i].name, dialects[i - 1].name) == 0)
+        if (!dialects[i].is_built || (i > 0 && strcmp(dialects[i].name, dialects[i - 1].name) == 0))
             continue;
         strncat(known, known[0] ? ", " : "", sizeof(known) - strlen(known) - 1);
         strncat(known, dialects[i].name, sizeof(known) - strlen(known) - 1);
@@ -154,11 +170,14 @@ gpuserve_status gsv_route_dialects(uint32_t *selected, const char *names, gpuser
     size_t size;
 
     *selected = names ? 0 : UINT32_MAX;
+    for (size_t i = 0; !names && i < N_DIALECTS; i++)
+        *selected &= dialects[i].is_built ? UINT32_MAX : ~(UINT32_C(1) << i);
     while (names && (item = next_item(names, &size, &names))) {
         bool is_known = false;
 
         for (size_t i = 0; i < N_DIALECTS; i++) {
-            if (strlen(dialects[i].name) != size || memcmp(dialects[i].name, item, size) != 0)
+            if (!dialects[i].is_built || strlen(dialects[i].name) != size ||
+                memcmp(dialects[i].name, item, size) != 0)
                 continue;
             *selected |= UINT32_C(1) << i;
             is_known = true;
@@ -286,8 +305,9 @@ static bool refuse(struct gsv_exchange *exchange, const struct route_search *fai
         exchange->dialect = route->dialect;
     if (route || (!failed->protocols && other.protocols))
         return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL,
-                          "%s %s belongs to %s, which --dialects of this server leaves out",
-                          exchange->method, exchange->path, other.protocols);
+                          "%s %s belongs to %s, which %s of this server leaves out",
+                          exchange->method, exchange->path, other.protocols,
+                          exchange->server->options.dialects ? "--dialects" : "the build");
     if (!failed->protocols)
         return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
                           exchange->path);

@@ -1,8 +1,8 @@
 /*
  * pass.h - one pass of a batch through the encoder, and the operations that its parts share.
  *
- * encoder.c runs the layers, embed.c the embeddings, pass.c the projections around a layer,
- * decoder.c what a decoder has beyond an encoder.
+ * encoder.c runs the layers and the projections around a layer, embed.c the embeddings, decoder.c
+ * what a decoder has beyond an encoder.
  */
 #ifndef GSV_MODEL_PASS_H
 #define GSV_MODEL_PASS_H
@@ -62,7 +62,7 @@ gpuserve_status gsv_pass_multiply(const struct gsv_pass *pass, int32_t index, co
  * sum. */
 gpuserve_status gsv_pass_mix(const struct gsv_pass *pass, int32_t number);
 
-/* pass.c: enter the bottleneck of a layer: the stream inside it, and the input of query and
+/* Enter the bottleneck of a layer: the stream inside it, and the input of query and
  * key. */
 gpuserve_status gsv_enter_bottleneck(const struct gsv_pass *pass, int32_t layer);
 

@@ -12,6 +12,9 @@
 
 #include <gpuserve/types.h>
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #define GSV_NVTX_CORE 16 /* functions of NVTX's core module */
 
 struct gsv_nvtx {
@@ -22,7 +25,13 @@ struct gsv_nvtx {
 /* Never fails: a tool that cannot be loaded is ignored. */
 void gsv_nvtx_init(struct gsv_nvtx *nvtx);
 
-/* Begins a range. The text is formatted only if a tool is attached. */
+/* True if a tool is attached. Only then a range need begin and end. */
+static inline bool gsv_nvtx_is_on(const struct gsv_nvtx *nvtx)
+{
+    return nvtx->handle != NULL;
+}
+
+/* Begins a range, and ends it. */
 void gsv_nvtx_push(const struct gsv_nvtx *nvtx, const char *format, ...) GPUSERVE_PRINTF(2, 3);
 void gsv_nvtx_pop(const struct gsv_nvtx *nvtx);
 

@@ -122,11 +122,6 @@ void gsv_fork_check_reset(struct gsv_fork_check *fork_check)
     fork_check->word = NULL;
 }
 
-bool gsv_forked(const struct gsv_fork_check *fork_check)
-{
-    return fork_check->word ? *fork_check->word == 0 : fork_check->maker != getpid();
-}
-
 gpuserve_status gsv_fail_forked(gpuserve_error *error)
 {
     gsv_fail(error, GPUSERVE_E_FORKED, "the parent process created this handle before fork()");

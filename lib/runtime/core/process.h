@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 /*
  * Identifies the build of this library, for caches on disk.
@@ -34,7 +35,10 @@ struct gsv_fork_check {
 gpuserve_status gsv_fork_check_init(struct gsv_fork_check *fork_check, gpuserve_error *error);
 void gsv_fork_check_reset(struct gsv_fork_check *fork_check);
 
-bool gsv_forked(const struct gsv_fork_check *fork_check);
+static inline bool gsv_forked(const struct gsv_fork_check *fork_check)
+{
+    return fork_check->word ? *fork_check->word == 0 : fork_check->maker != getpid();
+}
 
 /* Returns GPUSERVE_E_FORKED and sets its message. */
 gpuserve_status gsv_fail_forked(gpuserve_error *error);

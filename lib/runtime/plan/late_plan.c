@@ -1,6 +1,5 @@
 /*
- * late_plan.c - resolves the words of a late interaction model with its tokenizer, and chooses the
- * role of a job's texts.
+ * late_plan.c - resolves the words of a late interaction model with its tokenizer.
  */
 #include "lib/runtime/plan/load_plan.h"
 
@@ -117,48 +116,4 @@ void gsv_late_plan_reset(struct gsv_late_plan *late)
 {
     free(late->skipped);
     *late = (struct gsv_late_plan){ 0 };
-}
-
-/* ----------------------------------------------------------------------------------------- roles
- */
-
-enum gsv_role gsv_role_of(const gpuserve_job *job)
-{
-    if (job->role != GPUSERVE_ROLE_DEFAULT)
-        return job->role == GPUSERVE_ROLE_QUERY ? GSV_ROLE_QUERY : GSV_ROLE_DOCUMENT;
-    if (job->prompt_name && strcmp(job->prompt_name, "query") == 0)
-        return GSV_ROLE_QUERY;
-    if (job->prompt_name && strcmp(job->prompt_name, "document") == 0)
-        return GSV_ROLE_DOCUMENT;
-    return GSV_ROLE_NONE;
-}
-
-int32_t gsv_role_limit(const struct gsv_plan *plan, enum gsv_role role)
-{
-    const int32_t limit = plan->facts->late->limits[role];
-
-    return limit > 0 && limit < plan->max_tokens ? limit : plan->max_tokens;
-}
-
-static bool has_vectors(const gpuserve_job *job)
-{
-    bool found = job->task == GPUSERVE_TASK_TOKEN_VECTORS;
-
-    for (size_t i = 0; i < job->n_more; i++)
-        found = found || job->more[i].task == GPUSERVE_TASK_TOKEN_VECTORS;
-    return found;
-}
-
-bool gsv_job_fills(const struct gsv_plan *plan, const gpuserve_job *job)
-{
-    return plan->facts->late->length > 0 && gsv_role_of(job) == GSV_ROLE_QUERY && has_vectors(job);
-}
-
-bool gsv_job_skips(const struct gsv_plan *plan, const gpuserve_job *job)
-{
-    const enum gsv_role role = gsv_role_of(job);
-
-    if (plan->late.n_skipped == 0 || !has_vectors(job) || (job->ids && role == GSV_ROLE_NONE))
-        return false;
-    return plan->facts->late->skips[role == GSV_ROLE_NONE ? GSV_ROLE_DOCUMENT : role];
 }

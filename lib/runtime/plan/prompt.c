@@ -1,6 +1,6 @@
 /*
- * prompt.c - chooses the prompt before a job's texts: by text, by name, or the default; and the
- * route of the same name.
+ * prompt.c - chooses what a job's prompt decides: the text before its texts (by text, by name, or
+ * the default), the route of the same name, and the role of its texts in late interaction.
  *
  * A job's own prompt or prompt name comes before the plan's default. Jobs of token ids have no
  * prompt, unless it is in the ids. A prompt name also chooses the adapter of that name; token ids
@@ -130,4 +130,48 @@ gpuserve_status gsv_route_of(const struct gsv_plan *plan, const gpuserve_job *jo
              "the model has %d routes and no default: the job names none", facts->n_routes);
     return gsv_hint(error, GPUSERVE_E_INVALID, "name a route as prompt_name, such as \"%.64s\"",
                     facts->routes[0]);
+}
+
+/* ----------------------------------------------------------------------------------------- roles
+ */
+
+enum gsv_role gsv_role_of(const gpuserve_job *job)
+{
+    if (job->role != GPUSERVE_ROLE_DEFAULT)
+        return job->role == GPUSERVE_ROLE_QUERY ? GSV_ROLE_QUERY : GSV_ROLE_DOCUMENT;
+    if (job->prompt_name && strcmp(job->prompt_name, "query") == 0)
+        return GSV_ROLE_QUERY;
+    if (job->prompt_name && strcmp(job->prompt_name, "document") == 0)
+        return GSV_ROLE_DOCUMENT;
+    return GSV_ROLE_NONE;
+}
+
+int32_t gsv_role_limit(const struct gsv_plan *plan, enum gsv_role role)
+{
+    const int32_t limit = plan->facts->late->limits[role];
+
+    return limit > 0 && limit < plan->max_tokens ? limit : plan->max_tokens;
+}
+
+static bool has_vectors(const gpuserve_job *job)
+{
+    bool found = job->task == GPUSERVE_TASK_TOKEN_VECTORS;
+
+    for (size_t i = 0; i < job->n_more; i++)
+        found = found || job->more[i].task == GPUSERVE_TASK_TOKEN_VECTORS;
+    return found;
+}
+
+bool gsv_job_fills(const struct gsv_plan *plan, const gpuserve_job *job)
+{
+    return plan->facts->late->length > 0 && gsv_role_of(job) == GSV_ROLE_QUERY && has_vectors(job);
+}
+
+bool gsv_job_skips(const struct gsv_plan *plan, const gpuserve_job *job)
+{
+    const enum gsv_role role = gsv_role_of(job);
+
+    if (plan->late.n_skipped == 0 || !has_vectors(job) || (job->ids && role == GSV_ROLE_NONE))
+        return false;
+    return plan->facts->late->skips[role == GSV_ROLE_NONE ? GSV_ROLE_DOCUMENT : role];
 }

@@ -10,7 +10,7 @@
  *
  * Files: admission control and backpressure (admission.c), items of a batch and request coalescing
  * (batch_formation.c), next step of a worker and inline execution (scheduler.c), removal of a lost
- * replica (replica_removal.c), job validation (job.c), tokenization (tokenize_chunk.c), execution
+ * replica (scheduler.c), job validation (job.c), tokenization (tokenize_chunk.c), execution
  * (execution_slot.c), completion (request.c), CPU cores (concurrency.h).
  *
  * Invariants, under the batcher's lock:

@@ -1,6 +1,6 @@
 /*
  * batcher_internal.h - state and helpers of a batcher. Private to admission.c, batcher.c,
- * batch_formation.c, replica_removal.c and scheduler.c. All functions need the batcher's lock.
+ * batch_formation.c and scheduler.c. All functions need the batcher's lock.
  */
 #ifndef GSV_RUNTIME_BATCHER_INTERNAL_H
 #define GSV_RUNTIME_BATCHER_INTERNAL_H

@@ -198,6 +198,7 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
 {
     struct gsv_model *model = slot->model;
     struct gsv_batch *batch = &slot->batch;
+    const struct gsv_nvtx *nvtx = &model->context->nvtx;
     struct gsv_batch_facts facts = { .sequences = (uint64_t)batch->n_parts,
                                      .tokens = (uint64_t)batch->n_tokens,
                                      .longest = (uint64_t)batch->longest };
@@ -207,8 +208,9 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
     uint64_t packed, ran_ns = 0;
     gpuserve_status st;
 
-    gsv_nvtx_push(&model->context->nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
-                  batch->n_tokens);
+    if (gsv_nvtx_is_on(nvtx))
+        gsv_nvtx_push(nvtx, "gpuserve batch of %d texts, %d tokens", batch->n_parts,
+                      batch->n_tokens);
     pack(slot, &host);
     packed = gsv_now_ns();
     st = run_outputs(slot, &host, &ran_ns, &error);
@@ -220,7 +222,8 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
                 batch->n_tokens, error.message);
     if (st == GPUSERVE_E_DEVICE)
         gsv_lost_note(model);
-    gsv_nvtx_pop(&model->context->nvtx);
+    if (gsv_nvtx_is_on(nvtx))
+        gsv_nvtx_pop(nvtx);
     facts.is_ok = st == GPUSERVE_OK;
     facts.all_ns = gsv_now_ns() - begin;
     facts.ns[GSV_BATCH_INPUT] = packed - begin;

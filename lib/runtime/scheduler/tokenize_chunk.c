@@ -276,6 +276,7 @@ static void note_end(gpuserve_request *request, uint64_t end_ns)
 gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *request,
                                  struct gsv_chunk *chunk, gpuserve_error *error)
 {
+    const struct gsv_nvtx *nvtx = &model->context->nvtx;
     const uint64_t begin = gsv_now_ns();
     struct gsv_encoder *encoder = gsv_encoder_acquire(&model->encoders);
     gpuserve_status st;
@@ -284,9 +285,11 @@ gpuserve_status gsv_encode_chunk(struct gsv_model *model, gpuserve_request *requ
     if (!encoder)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for tokenization");
     chunk->is_owned = true;
-    gsv_nvtx_push(&model->context->nvtx, "gpuserve tokenize");
+    if (gsv_nvtx_is_on(nvtx))
+        gsv_nvtx_push(nvtx, "gpuserve tokenize");
     st = encode_items(model, request, chunk, encoder, error);
-    gsv_nvtx_pop(&model->context->nvtx);
+    if (gsv_nvtx_is_on(nvtx))
+        gsv_nvtx_pop(nvtx);
     gsv_encoder_release(&model->encoders, encoder);
     if (st != GPUSERVE_OK)
         gsv_chunk_reset(chunk);

@@ -14,9 +14,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
-from .._arguments import DTYPES, prompt_name_for
-from .._calls import Floats
-from .._values import whole
+from .._ffi.arguments import DTYPES, prompt_name_for
+from .._ffi.calls import Floats
+from .._ffi.values import whole
 from ..context import Context
 from ..devices import devices as usable_devices
 from ..errors import InvalidError, UnsupportedError

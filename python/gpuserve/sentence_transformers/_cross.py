@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, 
 
 import numpy as np
 
-from .._arguments import Path
-from .._calls import Floats
-from .._texts import is_text
+from .._ffi.arguments import Path
+from .._ffi.calls import Floats
+from .._ffi.texts import is_text
 from ..errors import InvalidError, UnsupportedError
 from ..model import Model
 from . import _tensors as tensors

@@ -8,8 +8,8 @@ from typing import Any, Dict, Generator, List, Literal, Optional, Sequence, Unio
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import Path
-from .._values import whole
+from .._ffi.arguments import Path
+from .._ffi.values import whole
 from ..errors import InvalidError
 from ..model import Model
 from ..quantization import PRECISIONS, quantize_embeddings

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Tuple, Union
 
 import numpy as np
 
-from .._arguments import unit
-from .._calls import Floats
+from .._ffi.arguments import unit
+from .._ffi.calls import Floats
 from ..errors import InvalidError
 from ._tensors import rows, tensor
 

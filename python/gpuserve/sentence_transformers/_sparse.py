@@ -6,9 +6,9 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
-from .._arguments import Path
-from .._calls import Floats
-from .._values import whole
+from .._ffi.arguments import Path
+from .._ffi.calls import Floats
+from .._ffi.values import whole
 from ..errors import InvalidError, UnsupportedError
 from ..model import Model
 from . import _tensors as tensors

@@ -10,7 +10,7 @@ from typing import Any, List, Sequence, cast
 
 import numpy as np
 
-from .._calls import Floats
+from .._ffi.calls import Floats
 from ..errors import InvalidError, UnsupportedError
 
 

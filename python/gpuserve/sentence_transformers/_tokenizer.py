@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, cast
 
-from .. import _texts
+from .._ffi import texts as _texts
 from .._tokens import Tokens
 from ..errors import InvalidError
 from ..model import Model

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 import numpy as np
 
-from .._arguments import unit
+from .._ffi.arguments import unit
 from ..quantization import quantize_embeddings
 from ._similarity import (
     Score, SimilarityFunction, cos_sim, dot_score, euclidean_sim, manhattan_sim, pairwise_cos_sim, pairwise_dot_score,

@@ -124,6 +124,32 @@ class Integrations(Served):
         with self.assertRaisesRegex(exceptions.ModelHTTPError, "unknown model"):
             Embedder(OpenAIEmbeddingModel("other", provider=provider)).embed_query_sync("a")
 
+    def test_infinity_client(self):
+        from infinity_client import Client
+        from infinity_client.api.default import embeddings, health
+        from infinity_client.models import OpenAIEmbeddingInputText
+        with Client(base_url=self.server.url) as client:
+            got = embeddings.sync(client=client, body=OpenAIEmbeddingInputText.from_dict({"input": TEXTS, "model": NAME}))
+            self.assertVectors([one.embedding for one in got.data])
+            self.assertEqual(got.usage.prompt_tokens, 15)
+            self.assertIn("unix", health.sync(client=client).additional_properties)
+            body = OpenAIEmbeddingInputText.from_dict({"input": TEXTS, "model": "other"})
+            refused = embeddings.sync_detailed(client=client, body=body)
+            self.assertEqual(refused.status_code, 404)
+            self.assertIn(b"unknown model", refused.content)
+
+    def test_chromadb(self):
+        """The embedding functions of a collection, for three dialects."""
+        import openai
+        from chromadb.utils import embedding_functions as functions
+        for function in (functions.HuggingFaceEmbeddingServer(url=self.server.url + "/embed"),
+                         functions.OllamaEmbeddingFunction(url=self.server.url, model_name=NAME),
+                         functions.OpenAIEmbeddingFunction(api_key="none", api_base=self.server.url + "/v1", model_name=NAME)):
+            with self.subTest(function=type(function).__name__):
+                self.assertVectors(function(TEXTS))
+        with self.assertRaisesRegex(openai.NotFoundError, "unknown model"):
+            functions.OpenAIEmbeddingFunction(api_key="none", api_base=self.server.url + "/v1", model_name="other")(["a"])
+
     def test_qdrant_client(self):
         """qdrant-client's own search in memory, over vectors of the server."""
         import openai

@@ -166,7 +166,7 @@ class Load(Served):
 
 class SpecialTokens(Served):
     """Written in texts, and as token ids: the vectors of transformers, whatever the dialect. XLM-R counts no pad token
-    inside a text and gives it the position before the first (tools/make_specials_reference.py)."""
+    inside a text and gives it the position before the first (tools/fixtures/make_specials_reference.py)."""
     MODEL = os.path.join(ROOT, "tests/data/models/st-xlm-roberta")
     PATH = "/v2/models/st-xlm-roberta/infer"
     arguments = (MODEL,)

@@ -1,6 +1,6 @@
 /*
  * test_entity_query.c - entities of given labels: the models of tests/data/entities against the
- * reference package (tools/make_entity_models.py), batches, truncation, refused requests.
+ * reference package (tools/fixtures/make_entity_models.py), batches, truncation, refused requests.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"

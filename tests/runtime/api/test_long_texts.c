@@ -1,7 +1,7 @@
 /*
  * test_long_texts.c - windows and late chunking of texts over the token limit, against
  * sentence-transformers and Jina's chunked pooling (tests/data/long-texts, written by
- * tools/make_long_texts.py), and against gpuserve_embed() where a text fits.
+ * tools/fixtures/make_long_texts.py), and against gpuserve_embed() where a text fits.
  */
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"

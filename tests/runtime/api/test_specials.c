@@ -4,7 +4,7 @@
  *
  * Alone and in batches, computed and from the cache, on the CPU and on the CUDA backend, which runs
  * on the emulator (EMULATED_PLUGIN is the plugin's folder). The references in MODEL/specials.json
- * are written by tools/make_specials_reference.py. In XLM-R a literal <pad> takes position
+ * are written by tools/fixtures/make_specials_reference.py. In XLM-R a literal <pad> takes position
  * padding_idx and is not counted; in BERT each token is counted.
  */
 #include "tests/base/sanitized.h"

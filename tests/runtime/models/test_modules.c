@@ -1,6 +1,6 @@
 /*
  * test_modules.c - chains of sentence-transformers modules, static embeddings, routes and token
- * vectors, against the texts and vectors of expected.json (tools/make_family_models).
+ * vectors, against the texts and vectors of expected.json (tools/fixtures/make_family_models).
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"

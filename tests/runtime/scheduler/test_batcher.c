@@ -429,8 +429,9 @@ Test(batcher, queue_time_follows_recent_throughput)
     gpuserve_model_close(&model);
 }
 
-/* The first batches of a GPU also load code. One of a few tokens a second and three batches that are
- * a thousand times faster give at least a third of the faster throughput, 5 ms a batch or less. */
+/* The first batches of a GPU also load code. One of a few tokens a second and three batches that
+ * are a thousand times faster give at least a third of the faster throughput, 5 ms a batch or less.
+ */
 Test(batcher, a_slow_first_batch_does_not_hold_the_throughput_down)
 {
     static const char *const text[] = { "word" };

@@ -1,0 +1,1 @@
+"""The C library through ctypes: its declarations, calls, arguments and texts. Private."""
