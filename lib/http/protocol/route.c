@@ -145,6 +145,17 @@ bool gsv_route_is_served(uint32_t selected, const char *method, const char *patt
     return false;
 }
 
+static uint32_t built_dialects(void)
+{
+    uint32_t built = UINT32_MAX;
+
+    for (size_t i = 0; i < N_DIALECTS; i++) {
+        if (!dialects[i].is_built)
+            built &= ~(UINT32_C(1) << i);
+    }
+    return built;
+}
+
 static gpuserve_status unknown_dialect(const char *name, size_t size, gpuserve_error *error)
 {
     char known[256] = "";
@@ -169,9 +180,7 @@ gpuserve_status gsv_route_dialects(uint32_t *selected, const char *names, gpuser
     const char *item;
     size_t size;
 
-    *selected = names ? 0 : UINT32_MAX;
-    for (size_t i = 0; !names && i < N_DIALECTS; i++)
-        *selected &= dialects[i].is_built ? UINT32_MAX : ~(UINT32_C(1) << i);
+    *selected = names ? 0 : built_dialects();
     while (names && (item = next_item(names, &size, &names))) {
         bool is_known = false;
 
@@ -307,7 +316,7 @@ static bool refuse(struct gsv_exchange *exchange, const struct route_search *fai
         return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL,
                           "%s %s belongs to %s, which %s of this server leaves out",
                           exchange->method, exchange->path, other.protocols,
-                          exchange->server->options.dialects ? "--dialects" : "the build");
+                          failed->dialects == built_dialects() ? "the build" : "--dialects");
     if (!failed->protocols)
         return gsv_refuse(exchange, GSV_P_NO_ROUTE, NULL, "unknown route %s %s", exchange->method,
                           exchange->path);
