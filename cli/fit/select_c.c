@@ -158,8 +158,8 @@ void cli_fit_select(struct fit_selection *selection, const struct fit_set *train
 /* --------------------------------------------------------------------------- choice of the method
  */
 
-/* What a cross-validation lacks: an error if --folds asks for it, else a warning and the default
- * C. */
+/* Too few texts for a stratified k-fold cross-validation, as `what` says: an error if --folds asks
+ * for one, else a warning, and the default C. */
 static int refuse_folds(struct fit_selection *selection, const struct fit_label *label,
                         const char *what, const struct cli_args *args)
 {

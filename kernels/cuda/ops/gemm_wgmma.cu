@@ -11,9 +11,9 @@
  *                  over the tiles (persistent).
  *        64 x  64  one group and one tile a block: few rows, where large tiles would not fill the
  *        64 x  32  device
- *        64 x  64, k split in 2, 4 or 8 parts: each block of a cluster multiplies one part, then
- *                  adds the parts of some columns, in the order of k. It reads them from the shared
- *                  memory of the other blocks.
+ *        64 x  64, split-K in 2, 4 or 8 parts: each block of a thread block cluster multiplies one
+ *                  part of k, then adds the parts of some columns, in the order of k. It reads them
+ *                  from the other blocks (distributed shared memory).
  *
  *   Without a split the order of accumulation over k is the same for every tile, so the bits of an
  *   element do not depend on the number of rows. `fixed_order` asks for that.
@@ -322,7 +322,7 @@ template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
            ((gemm->m + Shape::rows - 1) / Shape::rows);
 }
 
-/* Parts of k: as many as find free processors and have MIN_K_TILES or more. 1: a split would not
+/* Parts of k (split-K): as many as find free processors and have MIN_K_TILES or more. 1: a split would not
  * pay for the sum over its parts. */
 int splits_of(const struct gsv_gemm *gemm, int n_processors)
 {

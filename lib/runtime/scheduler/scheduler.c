@@ -395,8 +395,8 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
 
 /* ------------------------------------------------------------------------- removal of a replica
  */
-/* Of one with a lost device; the model continues on the others. The replica's free batches leave
- * the free list, so no batch starts there. Its running batches come back with a failure. Each one
+/* Failover: the scheduler removes the replica of a lost device, and the model continues on its
+ * other replicas. The replica's free batches leave the free list, so no batch starts there. Its running batches come back with a failure. Each one
  * either fails its requests, or waits in `retries` for a free batch of another replica and runs
  * once more. */
 
