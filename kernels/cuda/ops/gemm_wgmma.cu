@@ -322,8 +322,8 @@ template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
            ((gemm->m + Shape::rows - 1) / Shape::rows);
 }
 
-/* Parts of k (split-K): as many as find free processors and have MIN_K_TILES or more. 1: a split would not
- * pay for the sum over its parts. */
+/* Parts of k (split-K): as many as find free processors and have MIN_K_TILES or more. 1: a split
+ * would not pay for the sum over its parts. */
 int splits_of(const struct gsv_gemm *gemm, int n_processors)
 {
     const int k_tiles = (gemm->k + K_TILE - 1) / K_TILE;

@@ -396,9 +396,9 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
 /* ------------------------------------------------------------------------- removal of a replica
  */
 /* Failover: the scheduler removes the replica of a lost device, and the model continues on its
- * other replicas. The replica's free batches leave the free list, so no batch starts there. Its running batches come back with a failure. Each one
- * either fails its requests, or waits in `retries` for a free batch of another replica and runs
- * once more. */
+ * other replicas. The replica's free batches leave the free list, so no batch starts there. Its
+ * running batches come back with a failure. Each one either fails its requests, or waits in
+ * `retries` for a free batch of another replica and runs once more. */
 
 bool gsv_batcher_retire(struct gsv_batcher *batcher, int32_t replica)
 {
