@@ -38,7 +38,7 @@ from measure import keep, machine, rounds, today  # noqa: E402
 from verdict import UNDECIDED, line, same_input, spread, verdict  # noqa: E402
 
 BULK_TEXTS = 200
-PROBES = 8              # clients that probe Retry-After at the same time
+PROBES = 12             # clients that probe Retry-After at the same time: more than the queue takes
 MIN_PROBES = 4       # of a round: with fewer its share says nothing
 SINGLES_FROM = 1 << 24  # the number of the first single text; bulk texts have lower ones
 SHARE_OF_SINGLES = 0.2

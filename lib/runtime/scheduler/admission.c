@@ -15,16 +15,20 @@
  * Waiting line: a client whose large request is refused by time gets a place in a FIFO line, and
  * its capacity is kept from the clients behind it when it returns. Otherwise clients that send
  * again at once would take each released capacity before the ones that wait as told. A client loses
- * its place when it is admitted, when twice the work of its wait was released without its return,
- * or when the queue holds no large request. A client with queued work yields to one without.
+ * its place when it is admitted, or when it has not returned after twice retry_after_ms. A client
+ * with queued work yields to one without. The line never leaves the device idle: with less than
+ * MIN_LARGE large requests in the queue the next one is admitted, whoever waits.
  *
  * Quota: a token bucket. A request takes its estimated tokens at admission, and gets back at its
  * release what it did not compute.
  *
  * retry_after_ms is the time until enough is released, for the clients ahead too. Small requests
- * run first, so their tokens are released at the recent throughput. Large ones share the device: of
- * n with the remaining work r1 <= r2 <= ..., the k-th ends once sum(min(ri, rk)) tokens are
- * computed.
+ * run first, so their tokens are released at the recent throughput. Large ones share the device
+ * equally, and each one that ends below the limit is followed by one of a client ahead
+ * (work_until). The rate of their progress is measured by wall time (struct gsv_drain): unlike the
+ * throughput of a batch it contains tokenizing, small requests and other programs on the same
+ * cores. The time told is a little shorter than expected (EARLY): clients that return late leave
+ * the queue empty.
  */
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -42,7 +46,11 @@
 #define SMALL_SHARE 32      /* small request of several texts: at most in_time / SMALL_SHARE, */
 #define SMALL_BATCH_SHARE 8 /* and max_batch_tokens / SMALL_BATCH_SHARE */
 #define LITTLE_SHARE 16     /* few queued tokens of a client: at most in_time / LITTLE_SHARE */
+#define CHANGE_SHARE 64     /* in_time / CHANGE_SHARE: its small changes do not change what fits */
+#define EARLY 0.85          /* share of the expected time that a client is told */
 #define MAX_LARGE 128       /* large requests that retry_after_ms considers */
+#define MIN_LARGE 1         /* large requests that keep a device busy */
+#define PLACE_SLACK_NS 100000000 /* of a place in the waiting line, for the way of a request */
 
 /* Capacity classes, from the lowest limit to the highest. */
 enum capacity_class { CAPACITY_LARGE, CAPACITY_LARGE_FIRST, CAPACITY_SMALL, CAPACITY_SMALL_FIRST };
@@ -73,11 +81,56 @@ static struct gsv_client_usage *usage_of(struct gsv_batcher *batcher, uint64_t c
     return &batcher->usage[(client ^ client >> 32) % GSV_CLIENT_BUCKETS];
 }
 
+static uint64_t now_of(const struct gsv_batcher *batcher)
+{
+    return batcher->options.now_ns ? batcher->options.now_ns() : gsv_now_ns();
+}
+
+static uint64_t capacity_in_time(const struct gsv_batcher *batcher);
+
 /* ------------------------------------------------------------------------------- retry-after */
+
+static double work_of_item(const gpuserve_request *request)
+{
+    return request->job.n_items == 0 || request->reservation.is_small
+               ? 0
+               : (double)request->reservation.work / (double)request->job.n_items;
+}
+
+/* An average with a horizon of a full queue: older progress counts less. */
+void gsv_learn_drain(struct gsv_batcher *batcher, const struct gsv_batch *batch)
+{
+    struct gsv_drain *drain = &batcher->drain;
+    const uint64_t now_ns = now_of(batcher);
+    const double horizon = (double)capacity_in_time(batcher);
+    double work = 0, kept;
+
+    for (int32_t i = 0; i < batch->n_parts; i++)
+        work += work_of_item(batch->parts[i].request);
+    for (int32_t i = 0; i < batch->n_coalesced; i++)
+        work += work_of_item(batch->coalesced[i].request);
+    kept = horizon > 0 ? horizon / (horizon + work) : 1;
+    if (drain->since_ns > 0 && now_ns >= drain->since_ns) {
+        drain->work = (drain->work + work) * kept;
+        drain->ns = (drain->ns + (double)(now_ns - drain->since_ns)) * kept;
+    }
+    drain->since_ns = batcher->n_large > 0 ? now_ns : 0;
+}
+
+/* Work of large requests per nanosecond. Before enough was seen, the throughput of batches. */
+static double drain_rate(const struct gsv_batcher *batcher)
+{
+    const struct gsv_drain *drain = &batcher->drain;
+    const double speed = batcher->tokens_per_ns;
+    const double assumed = (double)capacity_in_time(batcher) / TIMED_SHARE;
+
+    return (drain->work + assumed) / (drain->ns + assumed / speed);
+}
 
 /* Amount that a large request releases at its end, and its tokens not computed yet. */
 struct release {
     uint64_t remaining, amount;
+    bool has_ended;
 };
 
 static int compare_remaining(const void *a, const void *b)
@@ -106,75 +159,117 @@ static size_t list_releases(struct gsv_batcher *batcher, enum bound bound,
          link = link->after) {
         const gpuserve_request *request = gsv_of_large(link);
 
-        releases[n] =
-            (struct release){ remaining_of(request), amount(&request->reservation, bound) };
+        releases[n] = (struct release){ .remaining = remaining_of(request),
+                                        .amount = amount(&request->reservation, bound) };
         *small_amount -= releases[n++].amount;
     }
     qsort(releases, n, sizeof(releases[0]), compare_remaining);
     return n;
 }
 
-/* Tokens to compute until `excess` is released. */
-static double tokens_until(struct gsv_batcher *batcher, enum bound bound, uint64_t excess)
+/* A refused request, and what it waits for. */
+struct refused {
+    enum bound bound;
+    uint64_t limit;
+    uint64_t holds, needs;
+    uint64_t ahead; /* capacity kept for the clients ahead in the waiting line */
+    uint64_t work;
+};
+
+/* The clients ahead return with requests like this one: to free capacity at once. */
+static size_t add_ahead(struct refused *refused, struct release *releases, size_t n)
 {
-    struct release releases[MAX_LARGE];
-    uint64_t small = held(batcher, bound), released;
-    const size_t n = list_releases(batcher, bound, releases, &small);
-    const double small_tokens = (double)batcher->small_timed;
-    double shared = 0; /* tokens of the large requests that have ended */
+    uint64_t holds = refused->holds;
 
-    if (n == 0 || excess <= small)
-        return small > 0 ? small_tokens * (double)excess / (double)small : (double)excess;
-    released = small;
-    for (size_t k = 0; k < n; k++) {
-        const double last = (double)releases[k].remaining;
-
-        released += releases[k].amount;
-        if (released >= excess || k == n - 1)
-            return small_tokens + shared + last * (double)(n - k);
-        shared += last;
+    while (n < MAX_LARGE && refused->needs > 0 && refused->ahead >= refused->needs &&
+           holds + refused->needs <= refused->limit) {
+        refused->ahead -= refused->needs;
+        holds += refused->needs;
+        releases[n++] = (struct release){ .remaining = refused->work, .amount = refused->needs };
     }
-    return small_tokens;
+    return n;
 }
 
-/* Time until `excess` is released, at the recent throughput. What exceeds the queue is released by
- * the clients ahead in the waiting line, whose requests are taken to be like this one. */
-static uint32_t retry_after_ms(struct gsv_batcher *batcher, enum bound bound, uint64_t excess,
-                               const struct gsv_queue_reservation *reservation)
+/* Work until `excess` is released by large requests. They share the device: all get as much work,
+ * and the one with the least remaining work ends next. While clients are ahead, one takes the
+ * released capacity below the limit with a request like this one; later fewer and fewer share. */
+static double work_until(struct refused refused, struct release *releases, size_t n,
+                         uint64_t excess)
 {
-    const double speed = batcher->tokens_per_ns;
-    const uint64_t in_queue = held(batcher, bound), needs = amount(reservation, bound);
-    double tokens, ms;
+    const uint64_t over = refused.holds > refused.limit ? refused.holds - refused.limit : 0;
+    uint64_t released = 0, served = 0; /* work that each request got */
+    double total = 0;
+    size_t n_active;
 
-    if (!(speed > 0))
+    n = n_active = add_ahead(&refused, releases, n);
+    for (size_t i = 0; n_active > 0 && released < excess; i = i + 1 < n ? i + 1 : 0) {
+        struct release *next = &releases[i];
+
+        if (next->has_ended)
+            continue;
+        if (next->remaining > served) {
+            total += (double)n_active * (double)(next->remaining - served);
+            served = next->remaining;
+        }
+        released += next->amount;
+        next->has_ended = released <= over || refused.ahead < refused.needs || refused.needs == 0;
+        n_active -= next->has_ended;
+        if (!next->has_ended) {
+            refused.ahead -= refused.needs;
+            next->remaining += refused.work;
+            next->amount = refused.needs;
+        }
+    }
+    return total;
+}
+
+static uint32_t retry_after_ms(struct gsv_batcher *batcher, const struct refused *refused)
+{
+    struct release releases[MAX_LARGE];
+    const uint64_t excess = refused->holds + refused->ahead + refused->needs - refused->limit;
+    uint64_t small = refused->holds;
+    const size_t n = list_releases(batcher, refused->bound, releases, &small);
+    double ns = (double)batcher->small_timed / batcher->tokens_per_ns, ms;
+
+    if (!(batcher->tokens_per_ns > 0))
         return RETRY_UNKNOWN_MS;
-    tokens = tokens_until(batcher, bound, excess < in_queue ? excess : in_queue);
-    if (excess > in_queue && needs > 0)
-        tokens += (double)(excess - in_queue) * (double)reservation->work / (double)needs;
-    ms = tokens / speed / 1e6;
+    if (excess <= small)
+        ns *= (double)excess / (double)small;
+    else
+        ns += work_until(*refused, releases, n, excess - small) / drain_rate(batcher);
+    ms = EARLY * ns / 1e6;
     return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 
-/* `ahead`: capacity kept for the clients ahead in the waiting line. */
-static gpuserve_status fail_busy(struct gsv_batcher *batcher, enum bound bound,
-                                 const struct gsv_queue_reservation *reservation, uint64_t limit,
-                                 uint64_t maximum, uint64_t ahead, gpuserve_error *error)
+static struct refused refuse(const struct gsv_batcher *batcher, enum bound bound,
+                             const struct gsv_queue_reservation *reservation, uint64_t limit,
+                             uint64_t ahead)
+{
+    return (struct refused){ .bound = bound,
+                             .limit = limit,
+                             .holds = held(batcher, bound),
+                             .needs = amount(reservation, bound),
+                             .ahead = ahead,
+                             .work = reservation->work };
+}
+
+static gpuserve_status fail_busy(struct gsv_batcher *batcher, const struct refused *refused,
+                                 uint64_t maximum, gpuserve_error *error)
 {
     static const char *const options[] = { "max_queue_tokens", "max_queue_bytes", "max_queue_ms",
                                            "max_queue_ms" };
-    const uint64_t holds = held(batcher, bound), needs = amount(reservation, bound);
     char reserved[64] = "";
 
-    if (ahead > 0)
-        snprintf(reserved, sizeof(reserved), ", %" PRIu64 " are kept for waiting clients", ahead);
+    if (refused->ahead > 0)
+        snprintf(reserved, sizeof(reserved), ", %" PRIu64 " are kept for waiting clients",
+                 refused->ahead);
     gsv_fail(error, GPUSERVE_E_BUSY,
              "the queue holds %" PRIu64 " %s of %" PRIu64 " (%" PRIu64
              " for this priority class)%s, this request needs %" PRIu64,
-             holds, bound == BOUND_BYTES ? "bytes" : "tokens", maximum, limit, reserved, needs);
-    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[bound]);
-    return gsv_retry_after(
-        error, GPUSERVE_E_BUSY,
-        retry_after_ms(batcher, bound, holds + ahead + needs - limit, reservation));
+             refused->holds, refused->bound == BOUND_BYTES ? "bytes" : "tokens", maximum,
+             refused->limit, reserved, refused->needs);
+    gsv_hint(error, GPUSERVE_E_BUSY, "try again later, or raise %s", options[refused->bound]);
+    return gsv_retry_after(error, GPUSERVE_E_BUSY, retry_after_ms(batcher, refused));
 }
 
 /* -------------------------------------------------------------------------------- waiting line */
@@ -196,12 +291,13 @@ static struct waiting_line line_ahead(struct gsv_batcher *batcher,
 {
     struct waiting_line ahead = { 0 };
     struct gsv_link *link = batcher->waiting.after;
+    const uint64_t now_ns = link == &batcher->waiting ? 0 : now_of(batcher);
 
     while (link != &batcher->waiting && link != &usage->waiting) {
         struct gsv_client_usage *other = gsv_of_waiting(link);
 
         link = link->after;
-        if (batcher->released > other->waiting_until || gsv_list_is_empty(&batcher->large)) {
+        if (now_ns > other->waiting_until_ns) {
             leave_line(other);
         } else if (other->n_requests == 0 || usage->n_requests > 0) {
             ahead.timed += other->waiting_timed;
@@ -211,14 +307,14 @@ static struct waiting_line line_ahead(struct gsv_batcher *batcher,
     return ahead;
 }
 
-/* Join the line, or keep the place in it. `excess` is released before the client's turn. */
+/* Join the line, or keep the place in it. */
 static void join_line(struct gsv_batcher *batcher, struct gsv_client_usage *usage, uint64_t timed,
-                      uint64_t excess, uint64_t in_time)
+                      uint32_t after_ms)
 {
     if (usage->waiting_timed == 0)
         gsv_list_append(&batcher->waiting, &usage->waiting);
     usage->waiting_timed = timed > 0 ? timed : 1;
-    usage->waiting_until = batcher->released + 2 * excess + in_time / 4;
+    usage->waiting_until_ns = now_of(batcher) + after_ms * UINT64_C(2000000) + PLACE_SLACK_NS;
 }
 
 /* ------------------------------------------------------------------------------------ limits */
@@ -274,10 +370,10 @@ static gpuserve_status check_bound(struct gsv_batcher *batcher,
                                    gpuserve_error *error)
 {
     const uint64_t limit = limit_within(maximum, class);
+    const struct refused refused = refuse(batcher, bound, reservation, limit, 0);
 
-    return fits(batcher, reservation, bound, limit)
-               ? GPUSERVE_OK
-               : fail_busy(batcher, bound, reservation, limit, maximum, 0, error);
+    return fits(batcher, reservation, bound, limit) ? GPUSERVE_OK
+                                                    : fail_busy(batcher, &refused, maximum, error);
 }
 
 /* Large requests: the limit, less what is kept for the clients ahead in the waiting line. */
@@ -289,12 +385,13 @@ static gpuserve_status check_large(struct gsv_batcher *batcher,
     struct gsv_client_usage *usage = usage_of(batcher, reservation->client);
     const struct waiting_line ahead = line_ahead(batcher, usage);
     const uint64_t wanted = held(batcher, bound) + ahead.timed + reservation->timed;
+    const struct refused refused = refuse(batcher, bound, reservation, limit, ahead.timed);
 
-    if (batcher->n_reserved + ahead.n < TIMED_SHARE || wanted <= limit)
+    if (batcher->n_reserved + ahead.n < TIMED_SHARE || batcher->n_large < MIN_LARGE ||
+        wanted <= limit)
         return GPUSERVE_OK;
-    join_line(batcher, usage, reservation->timed, wanted - limit, in_time);
-    return fail_busy(batcher, bound, reservation, limit, in_time + in_time / 4 * 3, ahead.timed,
-                     error);
+    join_line(batcher, usage, reservation->timed, retry_after_ms(batcher, &refused));
+    return fail_busy(batcher, &refused, in_time + in_time / 4 * 3, error);
 }
 
 static gpuserve_status check_time(struct gsv_batcher *batcher,
@@ -302,20 +399,24 @@ static gpuserve_status check_time(struct gsv_batcher *batcher,
                                   enum capacity_class class, gpuserve_error *error)
 {
     const uint64_t maximum = in_time + in_time / 4 * 3;
-    const uint64_t large = class == CAPACITY_LARGE_FIRST ? in_time + in_time / 8 : in_time;
+    const uint64_t large =
+        (class == CAPACITY_LARGE_FIRST ? in_time + in_time / 8 : in_time) + in_time / CHANGE_SHARE;
     const uint64_t total = class == CAPACITY_LARGE_FIRST ? maximum : maximum - in_time / 8;
     const uint64_t small = class == CAPACITY_SMALL_FIRST ? in_time + in_time / 4 : in_time;
     const uint64_t reserve = class == CAPACITY_SMALL_FIRST ? in_time / 4 * 3 : in_time / 2;
+    struct refused refused;
     gpuserve_status st;
 
     /* The first requests are always admitted, even if the throughput, and in_time with it, fell
      * since they were queued. */
-    if (reservation->is_small)
+    if (reservation->is_small) {
+        refused = refuse(batcher, BOUND_TIMED, reservation, small, 0);
         return batcher->n_reserved < TIMED_SHARE ||
                        batcher->small_timed + reservation->timed <= reserve ||
                        fits(batcher, reservation, BOUND_TIMED, small)
                    ? GPUSERVE_OK
-                   : fail_busy(batcher, BOUND_TIMED, reservation, small, maximum, 0, error);
+                   : fail_busy(batcher, &refused, maximum, error);
+    }
     st = check_large(batcher, reservation, BOUND_LARGE, large, in_time, error);
     return st == GPUSERVE_OK ? check_large(batcher, reservation, BOUND_TIMED, total, in_time, error)
                              : st;
@@ -335,7 +436,7 @@ static gpuserve_status check_quota(struct gsv_batcher *batcher,
                                    gpuserve_error *error)
 {
     const double rate = (double)batcher->options.max_tokens_per_second;
-    const uint64_t now = gsv_now_ns();
+    const uint64_t now = now_of(batcher);
     double ms;
 
     if (rate <= 0 || reservation->work == 0)
@@ -405,6 +506,9 @@ static void count_in(struct gsv_batcher *batcher, const struct gsv_queue_reserva
     batcher->reserved.bytes += reservation->bytes;
     batcher->reserved.timed += reservation->timed;
     batcher->small_timed += reservation->is_small ? reservation->timed : 0;
+    batcher->n_large += !reservation->is_small;
+    if (batcher->n_large > 0 && batcher->drain.since_ns == 0)
+        batcher->drain.since_ns = now_of(batcher);
     batcher->n_reserved++;
     batcher->n_requests++;
     batcher->quota -= (double)reservation->work;
@@ -447,11 +551,13 @@ void gsv_batcher_release(struct gsv_batcher *batcher, struct gsv_queue_reservati
     gsv_list_remove(&reservation->link);
     usage->timed -= reservation->timed;
     usage->n_requests--;
-    batcher->released += reservation->is_small ? 0 : reservation->timed;
     batcher->reserved.tokens -= reservation->tokens;
     batcher->reserved.bytes -= reservation->bytes;
     batcher->reserved.timed -= reservation->timed;
     batcher->small_timed -= reservation->is_small ? reservation->timed : 0;
+    batcher->n_large -= !reservation->is_small;
+    if (batcher->n_large == 0)
+        batcher->drain.since_ns = 0;
     batcher->n_reserved--;
     add_to_quota(batcher, (double)reservation->work - (double)reservation->used);
     pthread_mutex_unlock(&batcher->lock);

@@ -43,7 +43,8 @@ struct gsv_batcher_options {
     int32_t max_sequences;
     int32_t n_workers;
     int32_t n_replicas;
-    uint64_t max_wait_ns; /* of a partial batch, while the device is busy */
+    uint64_t max_wait_ns;     /* of a partial batch, while the device is busy */
+    uint64_t (*now_ns)(void); /* clock of admission; NULL: gsv_now_ns() */
     bool has_wide;
     bool retries; /* another replica retries a batch of a lost replica */
 };

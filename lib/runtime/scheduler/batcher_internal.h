@@ -40,9 +40,16 @@ struct gsv_replica_state {
 struct gsv_client_usage {
     uint64_t timed; /* sum over the admitted requests of the bucket's clients */
     size_t n_requests;
-    struct gsv_link waiting; /* in the waiting line, after a refused large request */
-    uint64_t waiting_timed;  /* capacity it waits for */
-    uint64_t waiting_until;  /* value of `released` at which it loses its place */
+    struct gsv_link waiting;   /* in the waiting line, after a refused large request */
+    uint64_t waiting_timed;    /* capacity it waits for */
+    uint64_t waiting_until_ns; /* time at which it loses its place */
+};
+
+/* Recent progress of large requests while at least one was admitted. Its unit is `work` of a
+ * reservation, an estimate of tokens, so that it predicts the end of queued requests. */
+struct gsv_drain {
+    double work, ns;
+    uint64_t since_ns; /* time of the last update; 0: no large request was admitted then */
 };
 
 struct gsv_batcher {
@@ -63,10 +70,11 @@ struct gsv_batcher {
     uint64_t small_timed;  /* share of reserved.timed held by small requests */
     struct gsv_link large; /* admitted requests that are not small, until release */
     struct gsv_client_usage usage[GSV_CLIENT_BUCKETS];
-    struct gsv_link waiting;     /* FIFO of refused clients: see admission.c */
-    double quota;                /* tokens in the token bucket, at most those of a second */
-    uint64_t quota_ns;           /* time of the last addition to it */
-    uint64_t released;           /* sum of `timed` of the released large reservations */
+    struct gsv_link waiting; /* FIFO of refused clients: see admission.c */
+    double quota;            /* tokens in the token bucket, at most those of a second */
+    uint64_t quota_ns;       /* time of the last addition to it */
+    size_t n_large;          /* admitted requests that are not small, not yet released */
+    struct gsv_drain drain;
     struct gsv_part **in_flight; /* [n_in_flight_buckets] in-flight table: items being computed, by
                                     hash (batch_formation.c) */
     size_t n_in_flight_buckets;  /* a power of two */
@@ -148,6 +156,9 @@ static inline bool gsv_is_expired(const gpuserve_request *request, uint64_t now_
 
 /* The class with the least virtual time among those with chunks to tokenize; NULL if none has. */
 struct gsv_priority_class *gsv_next_raw_class(struct gsv_batcher *batcher);
+
+/* Count the progress of large requests in a finished batch. */
+void gsv_learn_drain(struct gsv_batcher *batcher, const struct gsv_batch *batch);
 
 /* Count `tokens` of the request as ready; appends it to its class if it had none. */
 void gsv_add_ready(struct gsv_batcher *batcher, gpuserve_request *request, size_t tokens);

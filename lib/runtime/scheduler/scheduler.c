@@ -385,6 +385,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
     end_batch(batcher, batch);
     if (!gsv_leave_for_retry(batcher, batch, status)) {
         learn_speed(batcher, batch, nanoseconds);
+        gsv_learn_drain(batcher, batch);
         gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
     }
     if (batch->is_inline && has_work(batcher)) /* a worker would continue by itself */

@@ -18,6 +18,7 @@
 
 enum {
     MAX_BULK = 100,
+    MAX_PROBERS = 12, /* more than the queue takes, with one bulk client too */
     BULK_TEXTS = 200,
     TEXT_TOKENS = 14,
     WORKERS = 2,
@@ -25,10 +26,14 @@ enum {
     MAX_SEQUENCES = 128,
     SINGLE_CLIENT = 1000, /* client id of the single texts */
     MAX_LATENCIES = 100000,
-    FIXED_TOKENS = 2, /* a batch on a CPU takes the time of these tokens more */
+    MIN_PROBED_BATCHES = 4, /* of one worker: capacity is released at the end of batches */
+    FIXED_TOKENS = 2,       /* a batch on a CPU takes the time of these tokens more */
 };
 
 static const uint64_t forever = UINT64_MAX, ms = 1000000;
+
+/* The simulation whose time the batcher reads. */
+static const struct simulation *clocked;
 
 /* How the queue identifies clients. */
 enum identity { EACH_ITS_OWN, ALL_ONE };
@@ -38,6 +43,13 @@ struct bulk {
     bool is_told; /* the last request was refused, with a time to return */
     size_t n_served;
     uint64_t send_ns; /* next send time; forever: has a queued request */
+};
+
+/* A client that returns after half of retry_after_ms, or after twice of it, in turn. */
+struct prober {
+    struct bulk bulk;
+    uint64_t told_ns; /* 0: the last request was admitted */
+    bool is_late;
 };
 
 struct prediction {
@@ -55,6 +67,10 @@ struct simulation {
     uint64_t now_ns;
     struct bulk bulk[MAX_BULK];
     size_t n_bulk;
+    struct prober probers[MAX_PROBERS];
+    size_t n_probers;
+    size_t n_probes[2], n_probes_right[2]; /* early, late */
+    double overhead;                       /* time between batches, of the time of a batch */
     uint64_t seed, single_ns, single_gap_ns, single_client;
     size_t n_singles, n_answered, n_refused;
     uint64_t computed; /* tokens */
@@ -161,6 +177,11 @@ static uint64_t duration_of(const struct simulation *s, const struct gsv_batch *
     return (FIXED_TOKENS + tokens / (batch->is_wide ? WORKERS : 1)) * s->token_ns;
 }
 
+static uint64_t now_of_simulation(void)
+{
+    return clocked->now_ns + 1; /* 0 is no time */
+}
+
 /* All cores compute: a worker would wait for one. */
 static bool is_full(const struct simulation *s)
 {
@@ -177,7 +198,8 @@ static void begin_batches(struct simulation *s)
         step = gsv_batcher_next(s->batcher, 0);
         cr_assert_eq(step.kind, GSV_STEP_RUN);
         s->running[i] = step.batch;
-        s->end_ns[i] = s->now_ns + duration_of(s, step.batch);
+        s->end_ns[i] =
+            s->now_ns + (uint64_t)((double)duration_of(s, step.batch) * (1 + s->overhead));
     }
 }
 
@@ -241,6 +263,28 @@ static void send_bulk(struct simulation *s)
     }
 }
 
+static void send_probers(struct simulation *s)
+{
+    for (size_t i = 0; i < s->n_probers; i++) {
+        struct prober *prober = &s->probers[i];
+        uint64_t told_ns;
+
+        if (prober->bulk.send_ns > s->now_ns)
+            continue;
+        told_ns = send(s, BULK_TEXTS, prober->bulk.client, &prober->bulk);
+        if (prober->told_ns > MIN_PROBED_BATCHES * BATCH_TOKENS * s->token_ns) {
+            s->n_probes[prober->is_late]++;
+            s->n_probes_right[prober->is_late] += prober->is_late == (told_ns == 0);
+        }
+        if (prober->told_ns > 0)
+            prober->is_late = !prober->is_late;
+        prober->told_ns = told_ns;
+        prober->bulk.send_ns = told_ns == 0      ? forever
+                               : prober->is_late ? s->now_ns + 2 * told_ns
+                                                 : s->now_ns + told_ns / 2;
+    }
+}
+
 static void send_singles(struct simulation *s)
 {
     while (s->single_ns <= s->now_ns) {
@@ -262,6 +306,10 @@ static uint64_t next_event(const struct simulation *s)
         if (s->bulk[i].send_ns < next)
             next = s->bulk[i].send_ns;
     }
+    for (size_t i = 0; i < s->n_probers; i++) {
+        if (s->probers[i].bulk.send_ns < next)
+            next = s->probers[i].bulk.send_ns;
+    }
     return next;
 }
 
@@ -271,6 +319,7 @@ static void run_until(struct simulation *s, uint64_t until_ns)
         end_batches(s);
         check_prediction(s);
         send_bulk(s);
+        send_probers(s);
         send_singles(s);
         begin_batches(s);
         s->now_ns = next_event(s);
@@ -289,8 +338,10 @@ static struct simulation *start_on(bool has_cores, size_t n_bulk, enum identity 
                                            .max_batch_tokens = BATCH_TOKENS,
                                            .max_sequences = MAX_SEQUENCES,
                                            .n_workers = WORKERS,
-                                           .n_replicas = 1 };
+                                           .n_replicas = 1,
+                                           .now_ns = now_of_simulation };
 
+    clocked = s;
     gsv_cores_init(&s->cores, WORKERS);
     s->has_cores = options.has_wide = has_cores;
     options.cores = has_cores ? &s->cores : NULL;
@@ -329,6 +380,8 @@ static void end(struct simulation *s)
         end_batches(s);
         for (size_t i = 0; i < s->n_bulk; i++)
             s->bulk[i].send_ns = forever;
+        for (size_t i = 0; i < s->n_probers; i++)
+            s->probers[i].bulk.send_ns = forever;
         begin_batches(s);
         if (s->batcher->n_requests > 0)
             s->now_ns = next_event(s);
@@ -411,6 +464,40 @@ Test(fairness, single_texts_are_answered_beside_bulk_clients)
 Test(fairness, single_texts_of_a_bulk_client_are_answered_too)
 {
     beside_all(ALL_ONE);
+}
+
+/* A client that returns after half of retry_after_ms is refused again, one that returns after twice
+ * of it is admitted. Both in a queue whose batches fill a part of the time only: tokenizing, and
+ * other programs, take the rest. */
+static void probe(size_t n_bulk, uint64_t token_ns, double overhead)
+{
+    struct simulation *s = start_on(true, n_bulk, EACH_ITS_OWN, token_ns);
+
+    s->overhead = overhead;
+    s->single_gap_ns = (uint64_t)((double)s->single_gap_ns * (1 + overhead));
+    s->n_probers = MAX_PROBERS;
+    for (size_t i = 0; i < MAX_PROBERS; i++)
+        s->probers[i] = (struct prober){ .bulk.client = 2000 + i, .is_late = i % 2 };
+    run_until(s, 1000000 * token_ns);
+    for (int late = 0; late < 2; late++) {
+        cr_expect_gt(s->n_probes[late], 10);
+        cr_expect_geq(s->n_probes_right[late] * 100, s->n_probes[late] * 90,
+                      "%zu of %zu %s returns were predicted with %zu bulk, a token in %" PRIu64
+                      " ns, overhead %g",
+                      s->n_probes_right[late], s->n_probes[late], late ? "late" : "early", n_bulk,
+                      token_ns, overhead);
+    }
+    end(s);
+}
+
+Test(fairness, retry_after_is_right_within_twice)
+{
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t k = 0; k < 2; k++) {
+            probe(counts[i], speeds[k], 0);
+            probe(counts[i], speeds[k], 0.6);
+        }
+    }
 }
 
 /* Measures the throughput first, so that the time limit applies from the first request on. */
