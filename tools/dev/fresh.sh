@@ -88,6 +88,26 @@ fresh_unmount()
     done
 }
 
+# fresh_devices FOLDER: device files of its own. Those of this machine, mounted there, would go with a root
+# that is removed by hand.
+fresh_devices()
+{
+    local folder=$1 node
+    mount -t tmpfs -o mode=755 tmpfs "$folder"
+    for node in null:3 zero:5 full:7 random:8 urandom:9; do
+        mknod -m 666 "$folder/${node%:*}" c 1 "${node#*:}"
+    done
+    mknod -m 666 "$folder/tty" c 5 0
+    mkdir "$folder/pts" "$folder/shm"
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$folder/pts"
+    mount -t tmpfs -o mode=1777 tmpfs "$folder/shm"
+    ln -s pts/ptmx "$folder/ptmx"
+    ln -s /proc/self/fd "$folder/fd"
+    for node in stdin:0 stdout:1 stderr:2; do
+        ln -s "/proc/self/fd/${node#*:}" "$folder/${node%:*}"
+    done
+}
+
 # fresh_root FOLDER RELEASE: unpacks and mounts a bare root there.
 fresh_root()
 {
@@ -95,8 +115,7 @@ fresh_root()
     tar -C "$root" -xf "$cache_dir/fresh-$release.tar"
     chmod 755 "$root" # mktemp's mode, which the tar file has too, keeps all users but root out
     mount -t proc proc "$root/proc"
-    mount --rbind /dev "$root/dev"
-    mount --make-rslave "$root/dev"
+    fresh_devices "$root/dev"
     mount -t sysfs sysfs "$root/sys" 2>/dev/null || true
     fresh_settings "$root"
 }

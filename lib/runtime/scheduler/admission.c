@@ -50,7 +50,7 @@
 #define EARLY 0.85          /* share of the expected time that a client is told */
 #define MAX_LARGE 128       /* large requests that retry_after_ms considers */
 #define MIN_LARGE 1         /* large requests that keep a device busy */
-#define PLACE_SLACK_NS 100000000 /* of a place in the waiting line, for the way of a request */
+#define RETURN_SLACK_NS 100000000 /* of a place in the waiting line, for the way of a request */
 
 /* Capacity classes, from the lowest limit to the highest. */
 enum capacity_class { CAPACITY_LARGE, CAPACITY_LARGE_FIRST, CAPACITY_SMALL, CAPACITY_SMALL_FIRST };
@@ -103,16 +103,16 @@ void gsv_learn_drain(struct gsv_batcher *batcher, const struct gsv_batch *batch)
     struct gsv_drain *drain = &batcher->drain;
     const uint64_t now_ns = now_of(batcher);
     const double horizon = (double)capacity_in_time(batcher);
-    double work = 0, kept;
+    double work = 0, decay;
 
     for (int32_t i = 0; i < batch->n_parts; i++)
         work += work_of_item(batch->parts[i].request);
     for (int32_t i = 0; i < batch->n_coalesced; i++)
         work += work_of_item(batch->coalesced[i].request);
-    kept = horizon > 0 ? horizon / (horizon + work) : 1;
+    decay = horizon > 0 ? horizon / (horizon + work) : 1;
     if (drain->since_ns > 0 && now_ns >= drain->since_ns) {
-        drain->work = (drain->work + work) * kept;
-        drain->ns = (drain->ns + (double)(now_ns - drain->since_ns)) * kept;
+        drain->work = (drain->work + work) * decay;
+        drain->ns = (drain->ns + (double)(now_ns - drain->since_ns)) * decay;
     }
     drain->since_ns = batcher->n_large > 0 ? now_ns : 0;
 }
@@ -314,7 +314,7 @@ static void join_line(struct gsv_batcher *batcher, struct gsv_client_usage *usag
     if (usage->waiting_timed == 0)
         gsv_list_append(&batcher->waiting, &usage->waiting);
     usage->waiting_timed = timed > 0 ? timed : 1;
-    usage->waiting_until_ns = now_of(batcher) + after_ms * UINT64_C(2000000) + PLACE_SLACK_NS;
+    usage->waiting_until_ns = now_of(batcher) + after_ms * UINT64_C(2000000) + RETURN_SLACK_NS;
 }
 
 /* ------------------------------------------------------------------------------------ limits */
