@@ -60,9 +60,11 @@ bool gsv_detached_begin(struct gsv_exchange **out, struct gpuserve_http *server,
     exchange->priority = options->priority;
     memcpy(exchange->key_name, options->key_name,
            strnlen(options->key_name, sizeof(exchange->key_name) - 1));
-    if (exchange->status == 0 && gsv_route_find(exchange) &&
-        gsv_request_parse(exchange, text, size) && take_body(exchange))
-        exchange->route->handler(exchange);
+    if (exchange->status == 0 && gsv_route_find(exchange)) {
+        gsv_request_trace_begin(exchange);
+        if (gsv_request_parse(exchange, text, size) && take_body(exchange))
+            exchange->route->handler(exchange);
+    }
     return advance(exchange);
 }
 
@@ -82,6 +84,8 @@ void gsv_detached_cancel(struct gsv_exchange *exchange)
 
 void gsv_detached_end(struct gsv_exchange **exchange)
 {
+    if ((*exchange)->trace)
+        gsv_request_trace_end(*exchange);
     gsv_exchange_destroy(*exchange);
     *exchange = NULL;
 }

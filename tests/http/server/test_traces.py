@@ -220,6 +220,25 @@ class Traces(Exported):
         rows = sum(attributes(part)["gpuserve.batch.rows"] for part in children(spans, one) if part.name == "batch")
         self.assertEqual(rows, 600)
 
+    def test_lines_of_a_batch_job(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        server = self.start("--batch-dir", folder.name)
+        lines = b"".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/embeddings", "body": {"input": text}}).encode() + b"\n"
+                         for i, text in enumerate(("a dog", "a cat", "")))
+        body = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n' \
+            b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n' + lines + b"\r\n--b--\r\n"
+        file = server.post("/v1/files", body, {"Content-Type": "multipart/form-data; boundary=b"})
+        self.assertEqual(file.status, 200, file.body)
+        batch = server.post("/v1/batches", {"input_file_id": file.json()["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"})
+        self.assertEqual(batch.status, 200, batch.body)
+        _, spans = self.read(5)
+        found = [one for one in servers(spans) if one.name == "POST /v1/embeddings"]
+        self.assertEqual(sorted(attributes(one)["http.response.status_code"] for one in found), [200, 200, 400])
+        for one in found:
+            if attributes(one)["http.response.status_code"] == 200:
+                self.assertEqual([part.name for part in children(spans, one)].count("batch"), 1)
+
     def test_requests_without_a_job(self):
         server = self.start("--access-log", "-")
         self.assertEqual(server.post("/embed", {"inputs": ""}).status, 400)
