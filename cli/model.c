@@ -72,6 +72,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.pooling = args->pooling;
     options.use_mmap = args->mmap;
     options.deterministic = args->deterministic;
+    options.portable_bits = args->portable_bits;
     options.on_device_lost =
         args->on_device_lost == CLI_LOST_EXIT ? GPUSERVE_LOST_FAIL : args->on_device_lost;
     options.cache_bytes = args->cache_bytes;

@@ -12,6 +12,8 @@
 
 const struct gpuserve_backend *gsv_backend_ref(void);
 const struct gpuserve_backend *gsv_backend_cpu(void);
+/* The same, with results whose bits do not depend on the instruction set. */
+const struct gpuserve_backend *gsv_backend_cpu_portable(void);
 
 /* Late interaction: rows of `dim` floats, dim below 2^31. */
 struct gsv_max_sim {

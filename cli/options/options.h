@@ -70,7 +70,7 @@ struct cli_args {
     struct cli_list heads, adapters;
     char random_path[CLI_RANDOM_BYTES];
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, tokens_per_second, pooling,
-        mmap, deterministic, on_device_lost, verbose, memory_policy, max_wait,
+        mmap, deterministic, portable_bits, on_device_lost, verbose, memory_policy, max_wait,
         queue_ms; /* the last two are stored plus 1 */
     uint64_t memory_budget, cache_bytes;
     /* input */

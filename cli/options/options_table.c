@@ -168,6 +168,7 @@ const struct cli_option cli_options[] = {
            "pooling method, overrides the model's own"),
     FLAG("mmap", 0, OPENS, mmap, 1, "CPU: map packed weights read-only from the weights cache, so that processes share their memory"),
     FLAG("deterministic", 0, OPENS, deterministic, 1, "GPU: results whose bits do not depend on the other texts of a batch, at a cost in speed (CPU: always)"),
+    FLAG("portable-bits", 0, OPENS, portable_bits, 1, "CPU: results whose bits are the same on every processor"),
     STRING("weights-cache", 0, OPENS, weights_cache, "DIR",
          "CPU: folder of packed weights, an absolute path; off: none (default gpuserve/weights in XDG_CACHE_HOME or ~/.cache)"),
     SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE | CMD_CONVERT | CMD_PRUNE, memory_budget, 0x1p60,

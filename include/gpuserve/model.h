@@ -122,10 +122,14 @@ typedef struct gpuserve_model_options {
                                        "*", and is unique. A job chooses heads by name, and all of
                                        them are computed in one pass: gpuserve_job.heads. Default:
                                        none. Since: 0.2 */
+    uint32_t    portable_bits;    /**< 1, on a CPU: the bits of results are the same on every
+                                       processor, for every dtype (docs/accuracy.md); part of the
+                                       fingerprint of int8. Another device is
+                                       GPUSERVE_E_UNSUPPORTED. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */

@@ -76,6 +76,7 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "default_prompt": ("default_prompt", text),
     "mmap": ("use_mmap", _flag),
     "deterministic": ("deterministic", _flag),
+    "portable_bits": ("portable_bits", _flag),
     "max_queue_tokens": ("max_queue_tokens", number),
     "warmup": ("warmup", _warmup),
     "on_device_lost": ("on_device_lost", _one_of(LOST_POLICIES)),

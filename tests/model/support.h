@@ -42,6 +42,7 @@ struct load_options {
     const char *heads; /* lines NAME=FILE */
     uint32_t pooling;
     uint32_t dtype;                         /* 0: float32 */
+    bool may_be_imprecise;                  /* a model that int8 refuses has no net and no work */
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
     const struct gpuserve_host_batch *calibration, *probes;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */

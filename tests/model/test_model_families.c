@@ -3,9 +3,11 @@
  *
  * tests/data/models/families.txt names the models; tools/fixtures/make_family_models writes them.
  */
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,6 +329,131 @@ Test(model_families, narrower_types_have_equal_bits_in_a_batch)
         for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++)
             if (!is_refused(names[i].text, reason))
                 check_narrow(names[i].text, dtypes[k]);
+}
+
+/* ------------------------------------------------------------------------------- portable bits */
+
+/* Instruction sets by GPUSERVE_MAX_ISA; NULL: the best one. Those that a processor lacks are the
+ * best one too. */
+#if defined(__aarch64__)
+static const char *const isas[] = { NULL, "generic", "neon", "neon_dotprod", "neon_i8mm" };
+#else
+static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "avx512_vnni" };
+#endif
+
+enum { MAX_OUTPUTS = 8, STEP = IS_SANITIZED ? 16 : 1 };
+
+struct rows {
+    size_t n_bytes[MAX_OUTPUTS];
+    float *rows[MAX_OUTPUTS]; /* owned */
+    bool is_embedding[MAX_OUTPUTS];
+    size_t n;
+};
+
+static struct rows run_portable(const char *name, uint32_t dtype, const char *isa)
+{
+    struct load_options options = { .dtype = dtype,
+                                    .may_be_imprecise = true,
+                                    .backend = gsv_backend_cpu_portable() };
+    struct gpuserve_host_batch calibration = { 0 };
+    char path[1024], reference[1100];
+    struct output outputs[MAX_OUTPUTS];
+    struct rows made = { 0 };
+    struct loaded model;
+    struct texts texts;
+
+    if (isa)
+        setenv("GPUSERVE_MAX_ISA", isa, 1);
+    else
+        unsetenv("GPUSERVE_MAX_ISA");
+    snprintf(path, sizeof(path), "%s/models/%s", TEST_DATA_DIR, name);
+    snprintf(reference, sizeof(reference), "%s/reference.safetensors", path);
+    texts = read_texts(reference);
+    load_model(&model, path, &(struct load_options){ 0 });
+    if (dtype != GPUSERVE_DTYPE_INT8 || !gsv_spec_facts(model.spec)->no_int8) {
+        if (dtype == GPUSERVE_DTYPE_INT8) {
+            calibration = make_batch(gsv_spec_facts(model.spec), &texts, 0, texts.n);
+            options.calibration = options.probes = &calibration;
+        }
+        unload_model(&model);
+        load_model(&model, path, &options);
+        if (model.net)
+            made.n = list_outputs(gsv_spec_facts(model.spec), reference, outputs);
+    }
+    for (size_t i = 0; i < made.n; i++) {
+        size_t count;
+
+        free(read_reference(reference, outputs[i].tensor, &count));
+        made.n_bytes[i] = count * sizeof(float);
+        made.rows[i] = run_all(&model, &texts, outputs[i].run);
+        made.is_embedding[i] = outputs[i].run.task == GPUSERVE_TASK_EMBED;
+    }
+    if (calibration.n_tokens > 0)
+        free_batch(&calibration);
+    unload_model(&model);
+    free_texts(&texts);
+    return made;
+}
+
+static void free_rows(struct rows *rows)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        free(rows->rows[i]);
+}
+
+/* FNV-1a */
+static uint64_t hash_of(uint64_t hash, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t check_portable(const char *name, uint32_t dtype, uint64_t hash)
+{
+    struct rows best = run_portable(name, dtype, isas[0]);
+
+    for (size_t k = 1; k < sizeof(isas) / sizeof(isas[0]); k++) {
+        struct rows other = run_portable(name, dtype, isas[k]);
+
+        cr_assert_eq(other.n, best.n);
+        for (size_t i = 0; i < best.n; i++)
+            cr_expect(memcmp(best.rows[i], other.rows[i], best.n_bytes[i]) == 0,
+                      "%s, dtype %u, output %zu: %s has other bits than the best instruction set",
+                      name, (unsigned)dtype, i, isas[k]);
+        free_rows(&other);
+    }
+    for (size_t i = 0; i < best.n; i++)
+        hash = best.is_embedding[i] ? hash_of(hash, best.rows[i], best.n_bytes[i]) : hash;
+    free_rows(&best);
+    return hash;
+}
+
+/* Every instruction set has the same bits, and so has every processor: the hashes of all embeddings
+ * are those of x86-64 and of aarch64. Labels and sparse weights end in functions of the C library.
+ */
+Test(model_families, portable_bits_are_equal_everywhere)
+{
+    static const struct {
+        uint32_t dtype;
+        uint64_t hash;
+    } wanted[] = { { GPUSERVE_DTYPE_FLOAT32, UINT64_C(0x1602facf7f59aeb5) },
+                   { GPUSERVE_DTYPE_BFLOAT16, UINT64_C(0xb4bac9bfebc8b359) },
+                   { GPUSERVE_DTYPE_FLOAT16, UINT64_C(0xc078da8b8478db7f) },
+                   { GPUSERVE_DTYPE_INT8, UINT64_C(0x66a35818edf02a80) } };
+    static struct model_name names[MAX_MODELS];
+    const size_t n = read_families(names);
+    char reason[96];
+
+    for (size_t k = 0; k < sizeof(wanted) / sizeof(wanted[0]); k++) {
+        uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+        for (size_t i = 0; i < n; i += STEP)
+            if (!is_refused(names[i].text, reason))
+                hash = check_portable(names[i].text, wanted[k].dtype, hash);
+        cr_expect(STEP > 1 || hash == wanted[k].hash, "dtype %u: the hash is 0x%016" PRIx64,
+                  (unsigned)wanted[k].dtype, hash);
+    }
 }
 
 Test(model_families, equals_transformers_in_float64)

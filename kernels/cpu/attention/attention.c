@@ -108,11 +108,13 @@ GSV_INLINE vf score_of(vf x, int32_t key, struct score_terms t)
     return key + GSV_VL <= t.keys.end ? x : vf_keep(x, t.keys.end - key, vf_set(-INFINITY));
 }
 
-/* Replaces the products [from, end) of one query by 2^(score - max) and returns their sum. The
+/* Replaces the products [from, end) of one query by 2^(score - max) and returns their sum; `from`
+ * is a multiple of GSV_NR, so that a key has the same partial sum for every tile of queries. The
  * first pass stores the scores, unless a constant says that they are cheaper to compute again. */
 GSV_INLINE float softmax(float *row, int32_t from, int32_t end, struct score_terms terms, int cheap)
 {
-    vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
+    vf largest = vf_set(-INFINITY);
+    struct vf_sums sum = vf_no_sums();
 
     for (int32_t key = from; key < end; key += GSV_VL) {
         const vf x = score_of(vf_load(row + key), key, terms);
@@ -122,14 +124,17 @@ GSV_INLINE float softmax(float *row, int32_t from, int32_t end, struct score_ter
         largest = vf_max(x, largest);
     }
     largest = vf_set(vf_largest(largest));
-    for (int32_t key = from; key < end; key += GSV_VL) {
-        const vf x = cheap ? score_of(vf_load(row + key), key, terms) : vf_load(row + key);
-        const vf weight = vf_exp2(x - largest);
+    for (int32_t block = from; block < end; block += GSV_SUM_LANES) {
+        for (int s = 0; s < GSV_NS && block + s * GSV_VL < end; s++) {
+            const int32_t key = block + s * GSV_VL;
+            const vf x = cheap ? score_of(vf_load(row + key), key, terms) : vf_load(row + key);
+            const vf weight = vf_exp2(x - largest);
 
-        vf_store(row + key, weight);
-        sum = sum + weight;
+            vf_store(row + key, weight);
+            sum.part[s] = sum.part[s] + weight;
+        }
     }
-    return vf_sum(sum);
+    return vf_total(sum);
 }
 
 static float softmax_row(const struct gsv_attention_head *h, float *row, int32_t query,

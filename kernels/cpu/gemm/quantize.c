@@ -71,7 +71,9 @@ static struct range range_of(const struct gsv_quantize *q, const float *x)
         max[0] = vf_max(max[s], max[0]);
         poison[0] = poison[0] + poison[s];
     }
-    return (struct range){ -vf_largest(-min[0]), vf_largest(max[0]), vf_sum(poison[0]) == 0.0f };
+    /* Of -0 and +0 either is the minimum, by the order of the lanes: + 0.0f makes it +0. */
+    return (struct range){ -vf_largest(-min[0]) + 0.0f, vf_largest(max[0]),
+                           vf_sum(poison[0]) == 0.0f };
 }
 
 /* Rounds to nearest, ties to even, and stores bytes. The lanes are in 0..255, except that (most -
@@ -146,7 +148,7 @@ void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_
         const float *x = q->in + (size_t)row * q->in_ld;
         uint8_t *out = q->out + (size_t)row * q->out_ld;
         const struct range range = range_of(q, x);
-        const float width = range.max - range.min;
+        const float width = range.max - range.min + 0.0f; /* not -0 */
 
         if (!range.finite || !(width < INFINITY)) {
             q->min[row] = q->step[row] = NAN;

@@ -13,14 +13,16 @@
 
 static void norm_head(float *head, const float *gamma, int32_t size, float eps)
 {
-    vf square = vf_set(0.0f), factor;
+    struct vf_sums square = vf_no_sums();
+    vf factor;
 
-    for (int32_t i = 0; i < size; i += GSV_VL) {
-        const vf x = load_lanes(head + i, lanes_at(size, i));
+    FOR_LANES(i, n, s, size)
+    {
+        const vf x = load_lanes(head + i, n);
 
-        square = vf_fma(x, x, square);
+        square.part[s] = vf_fma(x, x, square.part[s]);
     }
-    factor = vf_set(1.0f / sqrtf(vf_sum(square) / (float)size + eps));
+    factor = vf_set(1.0f / sqrtf(vf_total(square) / (float)size + eps));
     for (int32_t i = 0; i < size; i += GSV_VL) {
         const int n = lanes_at(size, i);
 
@@ -135,7 +137,8 @@ static vi chosen(const struct gpuserve_op_route *op, const float *logits, vf x, 
 
 static void route_row(const struct gpuserve_op_route *op, const float *logits, float *weights)
 {
-    vf largest = vf_set(-INFINITY), all = vf_set(0.0f), kept = vf_set(0.0f), factor;
+    vf largest = vf_set(-INFINITY), factor;
+    struct vf_sums all = vf_no_sums(), kept = vf_no_sums();
 
     for (int32_t e = 0; e < op->experts; e += GSV_VL) {
         const int n = lanes_at(op->experts, e);
@@ -143,17 +146,17 @@ static void route_row(const struct gpuserve_op_route *op, const float *logits, f
         largest = vf_max(vf_keep(load_lanes(logits + e, n), n, vf_set(-INFINITY)), largest);
     }
     largest = vf_set(vf_largest(largest));
-    for (int32_t e = 0; e < op->experts; e += GSV_VL) {
-        const int n = lanes_at(op->experts, e);
+    FOR_LANES(e, n, s, op->experts)
+    {
         const vf x = load_lanes(logits + e, n);
         const vf weight = vf_keep(vf_exp(x - largest), n, vf_set(0.0f));
         const vf top = vf_select(chosen(op, logits, x, e), weight, vf_set(0.0f));
 
-        all = all + weight;
-        kept = kept + top;
+        all.part[s] = all.part[s] + weight;
+        kept.part[s] = kept.part[s] + top;
         store_lanes(weights + e, top, n);
     }
-    factor = vf_set(1.0f / vf_sum(op->renormalize ? kept : all));
+    factor = vf_set(1.0f / vf_total(op->renormalize ? kept : all));
     for (int32_t e = 0; e < op->experts; e += GSV_VL) {
         const int n = lanes_at(op->experts, e);
 

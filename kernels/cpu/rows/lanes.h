@@ -11,6 +11,13 @@ GSV_INLINE int lanes_at(int32_t cols, int32_t c)
     return cols - c < GSV_VL ? cols - c : GSV_VL;
 }
 
+/* For each vector of a row with partial sums: `c` is its first column, `n` its lanes, `s` its part
+ * of the sums. */
+#define FOR_LANES(c, n, s, cols)                                                 \
+    for (int32_t block_ = 0; block_ < (cols); block_ += GSV_SUM_LANES)           \
+    _Pragma("GCC unroll 4") for (int s = 0, c = block_, n = lanes_at((cols), c); \
+                                 s < GSV_NS && n > 0; s++, c += GSV_VL, n = lanes_at((cols), c))
+
 GSV_INLINE vf load_lanes(const float *p, int n)
 {
     return n == GSV_VL ? vf_load(p) : vf_load_part(p, n);

@@ -24,10 +24,10 @@ struct row_norm {
 GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *b, const float *c,
                           int32_t cols)
 {
-    vf sum = vf_set(0.0f);
+    struct vf_sums sum = vf_no_sums();
 
-    for (int32_t i = 0; i < cols; i += GSV_VL) {
-        const int n = lanes_at(cols, i);
+    FOR_LANES(i, n, s, cols)
+    {
         vf x = load_lanes(a + i, n) * vf_set(scale);
 
         if (b)
@@ -35,26 +35,26 @@ GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *
         if (c)
             x = x + load_lanes(c + i, n);
         store_lanes(out + i, x, n);
-        sum = sum + x;
+        sum.part[s] = sum.part[s] + x;
     }
-    return vf_sum(sum);
+    return vf_total(sum);
 }
 
 /* 1 / sqrt(mean of (x - center)^2 + eps). LayerNorm needs this second pass: E[x^2] - mean^2 loses
  * all digits if |mean| is much larger than the deviation. */
 static float inverse_deviation(const struct row_norm *norm, const float *row, float center)
 {
-    vf square = vf_set(0.0f);
+    struct vf_sums square = vf_no_sums();
 
-    for (int32_t i = 0; i < norm->cols; i += GSV_VL) {
-        const int n = lanes_at(norm->cols, i);
+    FOR_LANES(i, n, s, norm->cols)
+    {
         vf x = load_lanes(row + i, n) - vf_set(center);
 
         if (n < GSV_VL)
             x = vf_keep(x, n, vf_set(0.0f));
-        square = vf_fma(x, x, square);
+        square.part[s] = vf_fma(x, x, square.part[s]);
     }
-    return 1.0f / sqrtf(vf_sum(square) / (float)norm->cols + norm->eps);
+    return 1.0f / sqrtf(vf_total(square) / (float)norm->cols + norm->eps);
 }
 
 /* out = (row - center) * factor * gamma + beta; `affine` is a constant: gamma and beta are given.
@@ -148,15 +148,16 @@ static void multiply_row(float *row, int32_t cols, float factor)
 
 static void normalize_row(float *row, int32_t cols)
 {
-    vf square = vf_set(0.0f);
+    struct vf_sums square = vf_no_sums();
     float norm;
 
-    for (int32_t i = 0; i < cols; i += GSV_VL) {
-        const vf x = load_lanes(row + i, lanes_at(cols, i));
+    FOR_LANES(i, n, s, cols)
+    {
+        const vf x = load_lanes(row + i, n);
 
-        square = vf_fma(x, x, square);
+        square.part[s] = vf_fma(x, x, square.part[s]);
     }
-    norm = sqrtf(vf_sum(square));
+    norm = sqrtf(vf_total(square));
     multiply_row(row, cols, 1.0f / (norm < MIN_NORM ? MIN_NORM : norm));
 }
 
@@ -232,7 +233,8 @@ void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, 
 
 static void softmax_row(float *row, int32_t cols)
 {
-    vf largest = vf_set(-INFINITY), sum = vf_set(0.0f);
+    vf largest = vf_set(-INFINITY);
+    struct vf_sums sum = vf_no_sums();
 
     for (int32_t i = 0; i < cols; i += GSV_VL) {
         const int n = lanes_at(cols, i);
@@ -240,14 +242,14 @@ static void softmax_row(float *row, int32_t cols)
         largest = vf_max(vf_keep(load_lanes(row + i, n), n, vf_set(-INFINITY)), largest);
     }
     largest = vf_set(vf_largest(largest));
-    for (int32_t i = 0; i < cols; i += GSV_VL) {
-        const int n = lanes_at(cols, i);
+    FOR_LANES(i, n, s, cols)
+    {
         const vf weight = vf_exp(load_lanes(row + i, n) - largest);
 
         store_lanes(row + i, weight, n);
-        sum = sum + (n == GSV_VL ? weight : vf_keep(weight, n, vf_set(0.0f)));
+        sum.part[s] = sum.part[s] + (n == GSV_VL ? weight : vf_keep(weight, n, vf_set(0.0f)));
     }
-    multiply_row(row, cols, 1.0f / vf_sum(sum));
+    multiply_row(row, cols, 1.0f / vf_total(sum));
 }
 
 static void activate_row(float *row, int32_t cols, int32_t activation)

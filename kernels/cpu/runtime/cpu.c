@@ -18,6 +18,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -37,21 +38,21 @@ static gpuserve_status check_index(int32_t index, gpuserve_error *error)
                     "cpu:%d: no such device; the only CPU device is cpu:0", (int)index);
 }
 
-static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts *facts,
-                                    gpuserve_error *error)
+static gpuserve_status facts_of(const struct gsv_cpu_isa *isa, int32_t index,
+                                struct gpuserve_device_facts *facts, gpuserve_error *error)
 {
     const gpuserve_status st = check_index(index, error);
 
     if (st != GPUSERVE_OK)
         return st;
     gsv_hostmem_facts(facts);
-    facts->widened = gsv_cpu_widened(gsv_cpu_choose_isa());
-    snprintf(facts->isa, sizeof(facts->isa), "%s", gsv_cpu_choose_isa()->name);
+    facts->widened = gsv_cpu_widened(isa);
+    snprintf(facts->isa, sizeof(facts->isa), "%s", isa->name);
     return GPUSERVE_OK;
 }
 
-static gpuserve_status device_open(struct gpuserve_device **device, int32_t index,
-                                   gpuserve_error *error)
+static gpuserve_status open_with(const struct gsv_cpu_isa *isa, struct gpuserve_device **device,
+                                 int32_t index, gpuserve_error *error)
 {
     const gpuserve_status st = check_index(index, error);
 
@@ -61,8 +62,32 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
     *device = gsv_alloc_array(1, sizeof(**device));
     if (!*device)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a device");
-    (*device)->isa = gsv_cpu_choose_isa();
+    (*device)->isa = isa;
     return GPUSERVE_OK;
+}
+
+static gpuserve_status device_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                    gpuserve_error *error)
+{
+    return facts_of(gsv_cpu_choose_isa(), index, facts, error);
+}
+
+static gpuserve_status device_open(struct gpuserve_device **device, int32_t index,
+                                   gpuserve_error *error)
+{
+    return open_with(gsv_cpu_choose_isa(), device, index, error);
+}
+
+static gpuserve_status portable_facts(int32_t index, struct gpuserve_device_facts *facts,
+                                      gpuserve_error *error)
+{
+    return facts_of(gsv_cpu_choose_portable_isa(), index, facts, error);
+}
+
+static gpuserve_status portable_open(struct gpuserve_device **device, int32_t index,
+                                     gpuserve_error *error)
+{
+    return open_with(gsv_cpu_choose_portable_isa(), device, index, error);
 }
 
 static gpuserve_status batch_begin(struct gpuserve_stream *stream, uint64_t program,
@@ -130,4 +155,21 @@ static const struct gpuserve_backend backend = {
 const struct gpuserve_backend *gsv_backend_cpu(void)
 {
     return &backend;
+}
+
+static struct gpuserve_backend portable_backend;
+
+static void make_portable(void)
+{
+    portable_backend = backend;
+    portable_backend.device_facts = portable_facts;
+    portable_backend.device_open = portable_open;
+}
+
+const struct gpuserve_backend *gsv_backend_cpu_portable(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_portable);
+    return &portable_backend;
 }

@@ -4,8 +4,10 @@
  */
 #include "kernels/cpu/runtime/isa.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,7 @@
 #endif
 
 extern const struct gsv_cpu_isa gsv_cpu_isa_generic;
+extern const struct gsv_cpu_isa gsv_cpu_isa_portable;
 
 #if defined(__x86_64__)
 extern const struct gsv_cpu_isa gsv_cpu_isa_avx2;
@@ -151,13 +154,50 @@ static size_t end_of(const char *limit)
     return N_CHOICES;
 }
 
-const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
+static size_t best_choice(void)
 {
     size_t i = end_of(getenv("GPUSERVE_MAX_ISA"));
 
     while (i > 1 && !choices[i - 1].supported())
         i--;
-    return choices[i - 1].isa;
+    return i - 1;
+}
+
+const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
+{
+    return choices[best_choice()].isa;
+}
+
+/*
+ * Portable bits: the tables without what differs between instruction sets. bfloat16 products do,
+ * and so do int8 weights: all are those that fit the sums of s8_quads.h. What is left has the same
+ * bits everywhere (vec.h).
+ */
+
+static struct gsv_cpu_isa portable[N_CHOICES];
+static char portable_names[N_CHOICES][32];
+
+static void make_portable(void)
+{
+    for (size_t i = 0; i < N_CHOICES; i++) {
+        portable[i] = i == 0 ? gsv_cpu_isa_portable : *choices[i].isa;
+        if (i > 0)
+            snprintf(portable_names[i], sizeof(portable_names[i]), "portable_%s", portable[i].name);
+        portable[i].name = i > 0 ? portable_names[i] : portable[i].name;
+        portable[i].adds_quads = true;
+        portable[i].pairs_bf16 = false;
+        portable[i].gemm_bf16 = NULL;
+        portable[i].round_bf16 = NULL;
+        portable[i].attention_bf16 = NULL;
+    }
+}
+
+const struct gsv_cpu_isa *gsv_cpu_choose_portable_isa(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_portable);
+    return &portable[best_choice()];
 }
 
 /*

@@ -187,6 +187,9 @@ static inline size_t gsv_lane_at(const struct gsv_panel_layout *panel, size_t la
  * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx; on aarch64 of
  * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
+/* The one with the same bits as on every other instruction set. Its fields are those of the best
+ * table but for bfloat16, which it has not, and adds_quads. */
+const struct gsv_cpu_isa *gsv_cpu_choose_portable_isa(void);
 
 /*
  * Whether the tile registers of AMX can be used: by the processor, and by this process.

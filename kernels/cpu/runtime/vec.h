@@ -10,6 +10,12 @@
  *   GSV_VL   floats in a vector
  *   GSV_NV   vectors in a panel of packed weights; GSV_NR columns in a panel
  *   GSV_MR   rows of the largest tile: GSV_MR * GSV_NV accumulators fill the registers
+ *   GSV_NS   vectors that hold the GSV_SUM_LANES partial sums of a row
+ *
+ * The same bits on every instruction set: an element is one chain of operations in a fixed order,
+ * and a sum over a row has 16 partial sums, whatever the width of a vector. Exceptions: bfloat16
+ * products, and the table `generic`, which rounds twice in vf_fma(). GSV_EXACT_FMA, of the table
+ * `portable`, makes it round once, without instructions for that.
  */
 #ifndef GSV_CPU_VEC_H
 #define GSV_CPU_VEC_H
@@ -35,7 +41,11 @@
 #define GSV_MR 6
 #else
 #define GSV_VL 4
+#if defined(GSV_EXACT_FMA) /* a panel of GSV_SUM_LANES: see attention.c */
+#define GSV_NV 4
+#else
 #define GSV_NV 2
+#endif
 #define GSV_MR 6
 #endif
 #define GSV_NR (GSV_VL * GSV_NV)
@@ -48,6 +58,9 @@
 #else
 #define GSV_HEIGHTS(X) GSV_HEIGHTS_6(X)
 #endif
+
+#define GSV_SUM_LANES 16
+#define GSV_NS (GSV_SUM_LANES / GSV_VL)
 
 typedef float vf __attribute__((vector_size(4 * GSV_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
@@ -97,9 +110,35 @@ GSV_INLINE void vf_store_part(float *p, vf v, int n)
     memcpy(p, lanes, (size_t)n * sizeof(float));
 }
 
+#if defined(GSV_EXACT_FMA)
+typedef double vf_wide __attribute__((vector_size(8 * GSV_VL)));
+typedef int64_t vi_wide __attribute__((vector_size(8 * GSV_VL)));
+
+/* fmaf() of each element. The product of two floats is exact in double. The sum is rounded to odd
+ * (Boldo and Melquiond 2008): where its error, exact by TwoSum (Knuth), is not 0 and its last bit
+ * is, the neighbour on the side of the error replaces it. Rounding that to float rounds the exact
+ * value. Infinities and NaNs have no error. */
+GSV_INLINE vf gsv_exact_fma(vf a, vf b, vf c)
+{
+    const vf_wide product =
+        __builtin_convertvector(a, vf_wide) * __builtin_convertvector(b, vf_wide);
+    const vf_wide addend = __builtin_convertvector(c, vf_wide), sum = product + addend;
+    const vf_wide part = sum - product;
+    const vf_wide error = (product - (sum - part)) + (addend - part), zero = { 0 };
+    const vi_wide bits = (vi_wide)sum, grows = (error > zero) ^ (sum < zero);
+    const vi_wide is_even = (bits & 1) - 1, is_inexact = (error > zero) | (error < zero);
+    const vi_wide odd = bits + (is_even & is_inexact & (~grows | 1)); /* + 1 or - 1 */
+
+    return __builtin_convertvector((vf_wide)odd, vf);
+}
+#endif
+
 /* a * b + c, with a single rounding if the hardware has FMA. */
 GSV_INLINE vf vf_fma(vf a, vf b, vf c)
 {
+#if defined(GSV_EXACT_FMA)
+    return gsv_exact_fma(a, b, c);
+#else
 #if defined(__AVX512F__)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
@@ -108,6 +147,7 @@ GSV_INLINE vf vf_fma(vf a, vf b, vf c)
     return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
+#endif
 #endif
 }
 
@@ -194,6 +234,32 @@ GSV_INLINE float vf_sum(vf v)
     v = v + VF_FROM_2(v);
     v = v + VF_FROM_1(v);
     return v[0];
+}
+
+/* The partial sums of a row: element i belongs to lane i % GSV_SUM_LANES. */
+struct vf_sums {
+    vf part[GSV_NS];
+};
+
+GSV_INLINE struct vf_sums vf_no_sums(void)
+{
+    struct vf_sums sums;
+
+    for (int s = 0; s < GSV_NS; s++)
+        sums.part[s] = vf_set(0.0f);
+    return sums;
+}
+
+/* Their sum, by halving: of 16 lanes, then of 8, and so on. */
+GSV_INLINE float vf_total(struct vf_sums sums)
+{
+#if GSV_NS == 4
+    return vf_sum((sums.part[0] + sums.part[2]) + (sums.part[1] + sums.part[3]));
+#elif GSV_NS == 2
+    return vf_sum(sums.part[0] + sums.part[1]);
+#else
+    return vf_sum(sums.part[0]);
+#endif
 }
 
 GSV_INLINE float vf_largest(vf v)

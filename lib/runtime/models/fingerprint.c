@@ -75,7 +75,7 @@ gpuserve_status gsv_fingerprint(char out[33], char files[33], const struct gsv_p
     if (plan->dtype == GPUSERVE_DTYPE_INT8) { /* results differ between instruction sets */
         feed_text(state, "int8");
         feed_text(state, plan->device.backend->name);
-        feed_text(state, plan->device.facts.isa);
+        feed_text(state, plan->portable_bits ? "portable" : plan->device.facts.isa);
     }
     if (plan->deterministic && !plan->device.is_cpu) /* other bits than without it */
         feed_text(state, "deterministic");

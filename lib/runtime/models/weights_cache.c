@@ -190,7 +190,9 @@ static bool may_keep(const struct gsv_model *model)
 {
     const struct gsv_plan *plan = &model->plan;
 
-    return model->context->weights_folder && plan->device.backend == gsv_backend_cpu() &&
+    return model->context->weights_folder &&
+           (plan->device.backend == gsv_backend_cpu() ||
+            plan->device.backend == gsv_backend_cpu_portable()) &&
            (plan->dtype == GPUSERVE_DTYPE_INT8 || plan->maps_weights) &&
            !gsv_dir_is_made(plan->dir);
 }

@@ -10,6 +10,7 @@
 #include "lib/runtime/plan/load_plan.h"
 
 #include "lib/base/alloc.h"
+#include "kernels/kernels.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/model/formats/formats.h"
@@ -77,6 +78,9 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->deterministic > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "deterministic is %u, neither 0 nor 1",
                         to->deterministic);
+    if (to->portable_bits > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "portable_bits is %u, neither 0 nor 1",
+                        to->portable_bits);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
@@ -404,12 +408,35 @@ static uint64_t wait_ns(const struct gsv_plan *plan, uint32_t wanted_us)
     return (wanted_us ? wanted_us : usual_us) * 1000;
 }
 
+static gpuserve_status choose_bits(struct gsv_plan *plan, bool portable, gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    plan->portable_bits = portable;
+    if (!portable)
+        return GPUSERVE_OK;
+    if (!plan->device.is_cpu) {
+        gsv_fail(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "device %s does not support portable_bits: its products have an order of their own",
+            plan->device.facts.name);
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model on a CPU");
+    }
+    plan->device.backend = plan->replicas[0].backend = gsv_backend_cpu_portable();
+    plan->replicas[0].facts.struct_size = sizeof(plan->replicas[0].facts);
+    st = plan->device.backend->device_facts(0, &plan->replicas[0].facts, error);
+    plan->device.facts = plan->replicas[0].facts;
+    return st;
+}
+
 static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *context,
                                       const gpuserve_model_options *options, gpuserve_error *error)
 {
     const uint32_t fallback = plan->device.is_cpu ? CPU_BATCH_TOKENS : GPU_BATCH_TOKENS;
     gpuserve_status st = choose_threads(plan, context, options->n_threads, error);
 
+    if (st == GPUSERVE_OK)
+        st = choose_bits(plan, options->portable_bits, error);
     if (st != GPUSERVE_OK)
         return st;
     plan->dtype = options->dtype;
@@ -496,11 +523,12 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
                               const gpuserve_model_options *options, gpuserve_error *error)
 {
     const bool waits = context->memory_policy != GPUSERVE_MEMORY_REFUSE;
+    const bool is_auto = !options->device || strcmp(options->device, "auto") == 0;
     gpuserve_status st;
 
     plan->may_move = options->on_device_lost != GPUSERVE_LOST_FAIL;
-    st = choose_devices(plan, context, options->device, error);
-
+    st = choose_devices(plan, context, options->portable_bits && is_auto ? "cpu" : options->device,
+                        error);
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);
     if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto ||

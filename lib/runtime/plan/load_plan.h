@@ -62,6 +62,7 @@ struct gsv_plan {
     uint64_t max_queue_ns;          /* maximum queueing time; 0: no limit */
     uint64_t max_tokens_per_second; /* quota; 0: none */
     bool deterministic;             /* always true on the CPU */
+    bool portable_bits;             /* the same on every instruction set of a CPU */
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;

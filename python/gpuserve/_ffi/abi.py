@@ -252,6 +252,7 @@ class ModelOptions(Structure):
         ("deterministic", c_uint32),
         ("adapters", c_char_p),
         ("heads", c_char_p),
+        ("portable_bits", c_uint32),
     ]
 
 

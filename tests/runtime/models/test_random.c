@@ -5,6 +5,8 @@
 #include <gpuserve/gpuserve.h>
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DIM 128
@@ -70,6 +72,45 @@ Test(random_models, the_path_is_the_model, .init = begin, .fini = end)
     gpuserve_model_close(&a);
     gpuserve_model_close(&b);
     gpuserve_model_close(&c);
+}
+
+static void embed_portable(uint32_t dtype, const char *isa, float vector[DIM], char fingerprint[40])
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model *model = NULL;
+
+    options.device = "cpu";
+    options.dtype = dtype;
+    options.portable_bits = 1;
+    setenv("GPUSERVE_MAX_ISA", isa, 1);
+    cr_assert_eq(gpuserve_model_open(&model, context, "random:bert-tiny", &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    embed(model, vector);
+    snprintf(fingerprint, 40, "%s", gpuserve_model_fingerprint(model));
+    gpuserve_model_close(&model);
+    unsetenv("GPUSERVE_MAX_ISA");
+}
+
+Test(random_models, portable_bits_do_not_depend_on_the_instruction_set, .init = begin, .fini = end)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_BFLOAT16,
+                                       GPUSERVE_DTYPE_INT8 };
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_model *model;
+
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        float generic[DIM], best[DIM];
+        char of_generic[40], of_best[40];
+
+        embed_portable(dtypes[i], "generic", generic, of_generic);
+        embed_portable(dtypes[i], "best", best, of_best); /* no instruction set: no limit */
+        cr_expect_arr_eq(generic, best, sizeof(best), "dtype %u", (unsigned)dtypes[i]);
+        cr_expect_str_eq(of_generic, of_best, "dtype %u", (unsigned)dtypes[i]);
+    }
+    options.portable_bits = 2;
+    cr_expect_eq(gpuserve_model_open(&model, context, "random:bert-tiny", &options, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "portable_bits is 2"), "%s", error.message);
 }
 
 Test(random_models, a_model_of_terabytes_is_sized_and_refused_without_memory, .init = begin,
