@@ -10,20 +10,25 @@
 
 #include <gpuserve/sys/backend.h>
 
+#include <stdbool.h>
+
 const struct gpuserve_backend *gsv_backend_ref(void);
 const struct gpuserve_backend *gsv_backend_cpu(void);
 
 /* Late interaction: rows of `dim` floats, dim below 2^31. */
 struct gsv_max_sim {
     const float *query;    /* [n_query, dim] */
-    const float *document; /* [n_document, dim] */
+    const float *document; /* [n_document, dim], or more rows, of which `rows` names n_document */
+    const int32_t *rows;   /* [n_document] or NULL: the first ones */
     size_t n_query, n_document, dim;
+    bool normalizes; /* document rows are divided by max(length, 1e-12) */
 };
 
+/* The sum over the query rows of the largest dot product with a document row, accumulated in
+ * float64; NaN if a product is NaN, 0 without rows on either side. Thread-safe. */
+float gsv_cpu_max_sim(const struct gsv_max_sim *op);
 /* best[i] = the largest dot product of query row i with a document row; NaN if one is NaN,
- * -infinity without document rows. Bits of a row do not depend on the other query rows.
- * Thread-safe. */
-void gsv_cpu_max_sim(const struct gsv_max_sim *op, float *best);
+ * -infinity without document rows. */
 void gsv_ref_max_sim(const struct gsv_max_sim *op, float *best);
 
 /* Description of a linear whose packed weights are at `memory`. */

@@ -165,7 +165,11 @@ typedef enum gpuserve_task {
     GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
                                          gpuserve_model_sparse_dim() floats. Needs a masked language
                                          model (SPLADE). See gpuserve_sparse_compact() */
-    GPUSERVE_TASK_TOKEN_LABELS = 4  /**< token classification: one score per label and token */
+    GPUSERVE_TASK_TOKEN_LABELS = 4, /**< token classification: one score per label and token */
+    GPUSERVE_TASK_MAX_SIM = 5       /**< one float per text: gpuserve_max_sim() of the job's
+                                         query_vectors and the text's token vectors, which stay on
+                                         the device. Needs a model of late interaction (ColBERT,
+                                         BGE-M3). Scores are not cached. Since: 0.2 */
 } gpuserve_task;
 
 typedef enum gpuserve_normalize {
@@ -293,6 +297,9 @@ typedef struct gpuserve_trace {
 #define GPUSERVE_TRACE_INIT { (uint32_t)sizeof(gpuserve_trace), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
+/** Most query vectors of a job of GPUSERVE_TASK_MAX_SIM. Since: 0.2 */
+#define GPUSERVE_MAX_QUERY_VECTORS 1024
+
 /**
  * A unit of work: n_items texts (or text pairs, or token id lists) and the output buffers.
  * Zero means the default in every field but n_items, its input and the output.
@@ -363,10 +370,15 @@ typedef struct gpuserve_job {
                                      same bits as in a job of its own. One pass of the encoder
                                      serves all. Default: the first head, or the model's own
                                      classifier */
+    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, "token_dim" of
+                                     gpuserve_model_inspect()], the TOKEN_VECTORS of a query without
+                                     the first ones ("first_vector") that are not part of late
+                                     interaction. Borrowed until completion */
+    size_t n_query_vectors; /**< at most GPUSERVE_MAX_QUERY_VECTORS; 0: every score is 0 */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a

@@ -254,6 +254,8 @@ FIELD(gpuserve_job, more, 184);
 FIELD(gpuserve_job, n_more, 192);
 FIELD(gpuserve_job, trace, 200);
 FIELD(gpuserve_job, heads, 208);
+FIELD(gpuserve_job, query_vectors, 216);
+FIELD(gpuserve_job, n_query_vectors, 224);
 
 SIZE(gpuserve_long_options, 64);
 FIELD(gpuserve_long_options, struct_size, 0);
@@ -399,6 +401,7 @@ NUMBER(GPUSERVE_TASK_CLASSIFY, 1);
 NUMBER(GPUSERVE_TASK_TOKEN_VECTORS, 2);
 NUMBER(GPUSERVE_TASK_SPARSE, 3);
 NUMBER(GPUSERVE_TASK_TOKEN_LABELS, 4);
+NUMBER(GPUSERVE_TASK_MAX_SIM, 5);
 NUMBER(GPUSERVE_PRIORITY_NORMAL, 0);
 NUMBER(GPUSERVE_PRIORITY_HIGH, 1);
 NUMBER(GPUSERVE_PRIORITY_LOW, 2);

@@ -114,6 +114,7 @@ static const struct gpuserve_backend backend = {
     .pool = gsv_cpu_pool,
     .normalize = gsv_cpu_normalize,
     .activate = gsv_cpu_activate,
+    .max_sim = gsv_cpu_op_max_sim,
     .matmul_bytes = gsv_cpu_matmul_bytes,
     .matmul = gsv_cpu_matmul,
     .chain = gsv_cpu_chain,

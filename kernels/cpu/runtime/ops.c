@@ -1,8 +1,8 @@
 /*
  * ops.c - cuts all operations except the matrix products into tasks for the stream's threads.
  *
- * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling: one
- * sequence. Each call returns when all tasks are done.
+ * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling and late
+ * interaction: one sequence. Each call returns when all tasks are done.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -119,5 +119,33 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
     struct op_job job = { stream, op };
 
     gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, pool_task, &job);
+    return GPUSERVE_OK;
+}
+
+static void max_sim_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct op_job *job = job_;
+    const struct gpuserve_op_max_sim *op = job->op;
+    const struct gpuserve_max_sim_text *text = &op->texts[task];
+    const struct gsv_max_sim one = {
+        .query = op->query + (size_t)text->query * (size_t)op->dim,
+        .n_query = (size_t)text->n_query,
+        .document = op->in,
+        .rows = op->rows + text->first,
+        .n_document = (size_t)text->n,
+        .dim = (size_t)op->dim,
+        .normalizes = op->normalize != 0,
+    };
+
+    (void)thread;
+    op->out[task] = gsv_cpu_sum_max_sim(job->stream->isa, &one);
+}
+
+gpuserve_status gsv_cpu_op_max_sim(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_max_sim *op)
+{
+    struct op_job job = { stream, op };
+
+    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, max_sim_task, &job);
     return GPUSERVE_OK;
 }

@@ -6,6 +6,7 @@
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> full embedding as above -> head files -> scores
  *   TOKEN_VECTORS  encode -> modules on tokens, or the head of late interaction (BGE-M3)
+ *   MAX_SIM        token vectors as above -> MaxSim with a query
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
  *                  encode -> weight of each token (BGE-M3)
@@ -148,6 +149,8 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
         return run->raw ? facts->hidden_size : facts->token_dim;
     case GPUSERVE_TASK_SPARSE:
         return facts->weighs_tokens ? 1 : facts->vocab_size;
+    case GPUSERVE_TASK_MAX_SIM:
+        return 1;
     default:
         return run->dimensions;
     }
@@ -231,9 +234,14 @@ static uint64_t program_of(const struct gsv_run *run)
            (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
 }
 
+static gpuserve_status make_token_vectors(struct gsv_rows *rows)
+{
+    return rows->work->net->spec->late_file ? gsv_rows_late(rows) : gsv_rows_tokens(rows);
+}
+
 static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
 {
-    const gpuserve_status st =
+    gpuserve_status st =
         is_hidden_given(rows->work, run)
             ? GPUSERVE_OK
             : gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
@@ -241,9 +249,11 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
     if (st != GPUSERVE_OK)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
-        return run->raw                           ? st
-               : rows->work->net->spec->late_file ? gsv_rows_late(rows)
-                                                  : gsv_rows_tokens(rows);
+        return run->raw ? st : make_token_vectors(rows);
+    if (run->task == GPUSERVE_TASK_MAX_SIM) {
+        st = make_token_vectors(rows);
+        return st == GPUSERVE_OK ? gsv_rows_max_sim(rows) : st;
+    }
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
@@ -266,9 +276,9 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
                            : spec->config.pools_logits ? 0
                                                        : spec->n_classifier;
 
-    if (run->task == GPUSERVE_TASK_SPARSE) {
+    if (run->task == GPUSERVE_TASK_SPARSE || run->task == GPUSERVE_TASK_MAX_SIM) {
         rows->data = rows->work->pooled[0];
-        rows->columns = rows->ld = spec->config.vocab_size;
+        rows->columns = rows->ld = gsv_run_columns(&spec->facts, run);
         return;
     }
     rows->data = rows->work->pooled[layers % 2];
@@ -311,7 +321,6 @@ static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t sc
         rows[i] = 1.0f / (1.0f + expf(-rows[i]));
 }
 
-/* The vectors of late interaction have length 1. */
 static void normalize_tokens(float *rows, size_t n_rows, size_t columns)
 {
     for (size_t i = 0; i < n_rows; i++) {
@@ -348,10 +357,7 @@ static const void *token_rows(const struct gsv_exec *work, const struct gsv_run 
 {
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return work->at.wide;
-    if (run->raw)
-        return work->at.hidden;
-    return work->net->spec->late_file ? work->at.context
-                                      : gsv_token_output(work->net->spec, &work->at);
+    return run->raw ? work->at.hidden : gsv_token_vectors(work);
 }
 
 static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
@@ -366,7 +372,7 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
 
     if (st == GPUSERVE_OK && labels)
         score_tokens(run->output, n_rows, columns, run->score);
-    if (st == GPUSERVE_OK && !labels && !run->raw && (spec->normalizes_tokens || spec->late_file))
+    if (st == GPUSERVE_OK && !labels && !run->raw && gsv_normalizes_tokens(spec))
         normalize_tokens(run->output, n_rows, columns);
     return st;
 }
@@ -389,7 +395,7 @@ static gpuserve_status finish_rows(const struct gsv_rows *rows, int32_t n_rows, 
     return st;
 }
 
-/* The parts that are pooled, and the adapter. */
+/* The parts that are pooled, the adapter, and what MaxSim compares with. */
 static gpuserve_status prepare(struct gsv_rows *rows, const struct gpuserve_host_batch *host,
                                const struct gsv_run *run, gpuserve_error *error)
 {
@@ -397,6 +403,8 @@ static gpuserve_status prepare(struct gsv_rows *rows, const struct gpuserve_host
 
     work->at.adapter = run->adapter;
     rows->skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
+    if (run->task == GPUSERVE_TASK_MAX_SIM)
+        return gsv_write_max_sim(work, run->late, error);
     return rows->skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
 }
 

@@ -69,6 +69,7 @@ static const struct {
     SLOT(pool),
     SLOT(normalize),
     SLOT(activate),
+    SLOT(max_sim),
     SLOT(matmul_bytes),
     SLOT(matmul),
     SLOT(chain),

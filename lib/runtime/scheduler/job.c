@@ -49,7 +49,7 @@ static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t las
 
 static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
 {
-    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_LABELS, error);
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_MAX_SIM, error);
 
     if (st == GPUSERVE_OK)
         st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
@@ -121,6 +121,27 @@ static gpuserve_status check_options(const gpuserve_job *job, uint32_t tasks, gp
     return GPUSERVE_OK;
 }
 
+/* The query of MaxSim. */
+static gpuserve_status check_query(const gpuserve_job *job, uint32_t tasks, gpuserve_error *error)
+{
+    if (!gsv_has_task(tasks, GPUSERVE_TASK_MAX_SIM))
+        return !job->query_vectors && job->n_query_vectors == 0
+                   ? GPUSERVE_OK
+                   : gsv_fail(error, GPUSERVE_E_INVALID,
+                              "job.query_vectors is valid only for MaxSim");
+    if (job->n_query_vectors > GPUSERVE_MAX_QUERY_VECTORS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "job.n_query_vectors is %zu, the limit is %d",
+                        job->n_query_vectors, GPUSERVE_MAX_QUERY_VECTORS);
+    if (job->n_query_vectors > 0 && !job->query_vectors)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.n_query_vectors is %zu, but `query_vectors` is NULL",
+                        job->n_query_vectors);
+    if (job->cache == GPUSERVE_CACHE_ON)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "job.cache is ON, but MaxSim scores are not cached");
+    return GPUSERVE_OK;
+}
+
 /* Whether the model has the output of a task. */
 static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t task,
                                   gpuserve_error *error)
@@ -141,6 +162,10 @@ static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t t
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                         "open the model with a head file, or open a classifier model");
     }
+    if (task == GPUSERVE_TASK_MAX_SIM && !facts->is_late)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model does not support MaxSim: its token vectors are not made for "
+                        "late interaction (ColBERT)");
     if (task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model makes no sparse vectors: it is not a masked language model");
@@ -151,10 +176,10 @@ static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t t
 static gpuserve_status hint_outputs(const struct gsv_spec_facts *facts, gpuserve_status st,
                                     gpuserve_error *error)
 {
-    return gsv_hint(error, st, "the model's outputs: token vectors%s%s%s%s",
+    return gsv_hint(error, st, "the model's outputs: token vectors%s%s%s%s%s",
                     facts->dim > 0 ? ", embedding" : "", facts->is_sparse ? ", sparse vector" : "",
                     gsv_classifies(facts) ? ", labels" : "",
-                    facts->labels_tokens ? ", token labels" : "");
+                    facts->labels_tokens ? ", token labels" : "", facts->is_late ? ", MaxSim" : "");
 }
 
 static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve_job *job,
@@ -163,6 +188,8 @@ static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve
     const struct gsv_spec_facts *facts = model->plan.facts;
     gpuserve_status st = check_options(job, tasks, error);
 
+    if (st == GPUSERVE_OK)
+        st = check_query(job, tasks, error);
     if (st == GPUSERVE_OK)
         st = check_task(facts, job->task, error);
     if (st == GPUSERVE_OK && facts->pair_template && job->pairs && job->n_more > 0)
@@ -380,7 +407,8 @@ static gpuserve_status choose_role(const struct gsv_plan *plan, const gpuserve_j
     size->role = gsv_role_of(job);
     size->fills = gsv_job_fills(plan, job);
     size->key.drops = gsv_job_skips(plan, job);
-    if (size->fills && size->outputs.tasks != GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS))
+    if (size->fills && (size->outputs.tasks & ~(GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS) |
+                                                GSV_TASK_BIT(GPUSERVE_TASK_MAX_SIM))) != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the token vectors of a query, which the model expands, cannot be combined "
                         "with other outputs in a job");

@@ -16,6 +16,7 @@ const char *gsv_task_name(uint32_t task)
         [GPUSERVE_TASK_TOKEN_VECTORS] = "token vectors",
         [GPUSERVE_TASK_SPARSE] = "sparse vector",
         [GPUSERVE_TASK_TOKEN_LABELS] = "token labels",
+        [GPUSERVE_TASK_MAX_SIM] = "MaxSim",
     };
 
     return task < GSV_TASKS ? names[task] : "unknown";

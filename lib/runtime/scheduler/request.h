@@ -80,6 +80,13 @@ static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struc
            memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
 }
 
+/* The result cache may hold blocks of these tasks: they follow from the tokens and the key alone.
+ */
+static inline bool gsv_is_cacheable(const struct gsv_batch_key *key)
+{
+    return !gsv_has_task(key->tasks, GPUSERVE_TASK_MAX_SIM);
+}
+
 /* Queue capacity that a request reserves. */
 struct gsv_queue_reservation {
     uint64_t tokens; /* an estimate from the bytes; exact for ids */
@@ -163,6 +170,8 @@ struct gpuserve_request {
     size_t n_in_flight;      /* items in batches plus chunks in tokenization */
     uint64_t traced_batch;   /* id of the last batch in job.trace; 0: none */
     uint64_t replicas;       /* bit i: replica i computed some of its items */
+    uint64_t query_batch;    /* id of the last batch with query_vectors of this request; 0: none */
+    int32_t query_row;       /* of these, in that batch */
     bool is_ending;          /* in completion or completed: no state changes any more */
     gpuserve_status failure; /* the first one; CANCELLED replaces an earlier one */
     gpuserve_error error;    /* of that failure */
