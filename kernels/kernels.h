@@ -31,6 +31,11 @@ float gsv_cpu_max_sim(const struct gsv_max_sim *op);
  * -infinity without document rows. */
 void gsv_ref_max_sim(const struct gsv_max_sim *op, float *best);
 
+/* A row of floats as a gpuserve_precision, into gpuserve_quantized_bytes() bytes at `to`: what
+ * gpuserve_quantize() does. `ranges` is [2, n] of INT8 and UINT8. Thread-safe. */
+void gsv_cpu_compact_row(const float *row, size_t n, uint32_t precision, const float *ranges,
+                         uint8_t *to);
+
 /* Description of a linear whose packed weights are at `memory`. */
 struct gsv_packed_linear {
     int32_t n, k;

@@ -333,7 +333,7 @@ typedef struct gpuserve_job {
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
     uint32_t             score;       /**< gpuserve_score, of the labels of a text or token */
     float               *output;      /**< row i for item i; unchanged on failure */
-    size_t               output_capacity; /**< capacity of `output` in floats */
+    size_t               output_capacity; /**< of `output` in floats; with a precision in bytes */
     size_t               output_stride;   /**< floats between row starts; default contiguous */
     gpuserve_item       *items;       /**< [n_items], or NULL */
     size_t              *token_offsets; /**< TOKEN_VECTORS and _LABELS: receives [n_items + 1] the
@@ -375,10 +375,18 @@ typedef struct gpuserve_job {
                                      the first ones ("first_vector") that are not part of late
                                      interaction. Borrowed until completion */
     size_t n_query_vectors; /**< at most GPUSERVE_MAX_QUERY_VECTORS; 0: every score is 0 */
+    uint32_t     precision; /**< gpuserve_precision of the vectors of an EMBED job without `more`.
+                                 Other than FLOAT32: `output` receives contiguous rows of
+                                 gpuserve_quantized_bytes() bytes, of any alignment, with the bits of
+                                 gpuserve_quantize() of the float32 vectors. Only they leave the
+                                 device and are kept in the result cache */
+    uint32_t     reserved;  /**< zero */
+    const float *ranges;    /**< INT8 and UINT8: [2, dimensions] as in gpuserve_quantize(), borrowed
+                                 until completion; else not read */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a

@@ -123,6 +123,7 @@ static const struct gpuserve_backend backend = {
     .normalize = gsv_ref_normalize,
     .activate = gsv_ref_activate,
     .max_sim = gsv_ref_op_max_sim,
+    .compact = gsv_ref_compact,
     .matmul_bytes = gsv_ref_matmul_bytes,
     .matmul = gsv_ref_matmul,
     .chain = gsv_ref_chain,

@@ -40,6 +40,8 @@ gpuserve_status gsv_ref_pool(struct gpuserve_stream *stream, const struct gpuser
 gpuserve_status gsv_ref_normalize(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_rows *op);
 gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+gpuserve_status gsv_ref_compact(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_compact *op);
 gpuserve_status gsv_ref_op_max_sim(struct gpuserve_stream *stream,
                                    const struct gpuserve_op_max_sim *op);
 

@@ -417,6 +417,14 @@ struct gsv_late_batch {
     int32_t n_queries, n_rows;
 };
 
+/* An embedding as bytes, see gpuserve_op_compact; all zero: as floats. */
+struct gsv_compact_run {
+    uint32_t precision;  /* gpuserve_precision */
+    int32_t columns;     /* leading ones that are converted */
+    int32_t words;       /* of a row, with the last one */
+    const float *ranges; /* [2, columns] of INT8 and UINT8 */
+};
+
 /* The computation of a run. */
 struct gsv_run {
     uint32_t task;      /* gpuserve_task */
@@ -433,6 +441,7 @@ struct gsv_run {
                            of each head */
     struct gsv_head_choice heads;      /* CLASSIFY */
     const struct gsv_late_batch *late; /* MAX_SIM */
+    struct gsv_compact_run compact;    /* EMBED; the output has `words` columns */
     float *output; /* host memory: [n_sequences, columns], or [n_tokens, columns] if
                       gsv_runs_by_token(), without padding */
 };

@@ -250,6 +250,7 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
              config->n_decoder_layers > 0 ? config->hidden_size : 0, size);
     add_recurrent(&total, spec, backend, options, layout);
     add_late(&total, spec, options, layout);
+    add_rows(&total, &layout->ranges, 2, spec->facts.dim, sizeof(float));
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

@@ -206,6 +206,55 @@ Test(cuda_public, max_sim_scores_are_those_of_the_cpu_and_are_made_on_the_device
     gpuserve_context_unref(&context);
 }
 
+/* The bytes of a precision are those that the host makes of float32 rows, and all that leaves. */
+Test(cuda_public, compact_vectors_are_made_on_the_device)
+{
+    enum { MAX_DIM = 64 };
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float rows[N_DOCUMENTS * MAX_DIM], ranges[2 * MAX_DIM];
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_model *model = NULL;
+    size_t dim;
+
+    options.device = "cuda:0";
+    cr_assert_eq(
+        gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-dense", &options, &error),
+        GPUSERVE_OK, "%s", error.message);
+    dim = gpuserve_model_dim(model);
+    cr_assert(dim > 0 && dim <= MAX_DIM);
+    job.texts = documents;
+    job.n_items = N_DOCUMENTS;
+    job.output = rows;
+    job.output_capacity = N_DOCUMENTS * dim;
+    cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_vector_ranges(rows, N_DOCUMENTS, dim, 0, ranges, NULL), GPUSERVE_OK);
+    ranges[0] = 0.5f * (ranges[0] + ranges[dim]); /* some numbers are outside */
+    for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++) {
+        const size_t bytes = gpuserve_quantized_bytes(one, dim);
+        unsigned char want[N_DOCUMENTS * 2 * MAX_DIM], got[N_DOCUMENTS * 2 * MAX_DIM];
+
+        cr_assert_eq(
+            gpuserve_quantize(rows, N_DOCUMENTS, dim, one, ranges, want, sizeof(want), NULL),
+            GPUSERVE_OK);
+        job.precision = one;
+        job.ranges = ranges;
+        job.output = (float *)(void *)got;
+        job.output_capacity = sizeof(got);
+        for (int again = 0; again < 3; again++) { /* the third time replays a recorded batch */
+            const uint64_t before = bytes_out();
+
+            cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+            cr_expect_eq(memcmp(got, want, N_DOCUMENTS * bytes), 0, "precision %u", one);
+            cr_expect_eq(bytes_out() - before,
+                         N_DOCUMENTS * ((bytes + 3) / 4 + 1) * sizeof(uint32_t));
+        }
+    }
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
 Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

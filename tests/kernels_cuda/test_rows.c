@@ -1,8 +1,9 @@
 /*
- * test_rows.c - embed, add_norm, pool, normalize, activate and max_sim against ref.
+ * test_rows.c - embed, add_norm, pool, normalize, activate, max_sim and compact against ref.
  */
 #include "tests/kernels_cuda/harness.h"
 
+#include <gpuserve/retrieval.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -460,4 +461,68 @@ Test(kernels_cuda_rows, max_sim_of_nan_and_of_zeros)
     free_buffer(&rows);
     free_host_batch(&host);
     cuda->stream_destroy(&stream);
+}
+
+enum { COMPACT_ROWS = 3, MAX_COMPACT = 300 };
+
+static size_t compact_bytes(uint32_t precision, size_t cols)
+{
+    if (precision == GPUSERVE_PRECISION_FLOAT16)
+        return 2 * cols;
+    return precision <= GPUSERVE_PRECISION_UINT8 ? cols : (cols + 7) / 8;
+}
+
+static void try_compact(int32_t cols, uint32_t precision)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
+    const int32_t ld = cols + 2;
+    const size_t words = (compact_bytes(precision, (size_t)cols) + 3) / 4 + 1;
+    const size_t n = COMPACT_ROWS * words;
+    struct buffer in = make_input(GPUSERVE_DTYPE_FLOAT32, COMPACT_ROWS * (size_t)ld, 61, 1.5f);
+    struct buffer ranges = make_input(GPUSERVE_DTYPE_FLOAT32, 2 * (size_t)cols, 62, 1.0f);
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, n);
+    uint32_t want[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)], got[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)];
+    struct gpuserve_op_compact op = { .in = in.device,
+                                      .out = out.device,
+                                      .ranges = ranges.device,
+                                      .rows = COMPACT_ROWS,
+                                      .cols = cols,
+                                      .ld = ld,
+                                      .words = (int32_t)words,
+                                      .precision = precision };
+    struct gpuserve_op_compact same = op;
+
+    for (int32_t c = 0; c < cols; c++) { /* minima below maxima, some equal */
+        ranges.host[c] = -fabsf(ranges.host[c]);
+        ranges.host[cols + c] = c % 5 == 2 ? ranges.host[c] : fabsf(ranges.host[cols + c]);
+    }
+    in.host[ld] = 1e30f;
+    in.host[ld + cols - 1] = -3e-6f;
+    in.host[2 * ld + cols / 2] = cols % 2 ? NAN : INFINITY;
+    in.host[cols] = NAN; /* between two rows */
+    upload(&in), upload(&ranges);
+    same.in = in.host;
+    same.ranges = ranges.host;
+    same.out = want;
+    cr_assert_eq(gsv_backend_ref()->compact(NULL, &same), GPUSERVE_OK);
+    begin_any(stream);
+    cr_assert_eq(cuda->compact(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    cr_assert_eq(cuda->memory_read(cuda_device(), got, out.device, n * sizeof(*got), NULL),
+                 GPUSERVE_OK);
+    download(&out); /* looks at the guard */
+    cr_expect_eq(memcmp(got, want, n * sizeof(*got)), 0, "%d columns, precision %u", cols,
+                 precision);
+    free_buffer(&in), free_buffer(&ranges), free_buffer(&out);
+    cuda->stream_destroy(&stream);
+}
+
+Test(kernels_cuda_rows, compact)
+{
+    static const int32_t columns[] = { 1, 2, 31, 33, 100, 257 };
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++)
+            try_compact(columns[i], one);
 }

@@ -256,6 +256,9 @@ FIELD(gpuserve_job, trace, 200);
 FIELD(gpuserve_job, heads, 208);
 FIELD(gpuserve_job, query_vectors, 216);
 FIELD(gpuserve_job, n_query_vectors, 224);
+FIELD(gpuserve_job, precision, 232);
+FIELD(gpuserve_job, reserved, 236);
+FIELD(gpuserve_job, ranges, 240);
 
 SIZE(gpuserve_long_options, 64);
 FIELD(gpuserve_long_options, struct_size, 0);

@@ -18,7 +18,7 @@
  *                 and shape (CUDA graph) may replay it: it sets *replayed, and the caller skips the
  *                 operations.
  *   embed, linear, [rotate,] attention, add_norm, [glu,] ..., pool, linear, normalize / activate, or
- *   max_sim: those from pool on are in outputs.h
+ *   max_sim, compact: those from pool on are in outputs.h
  *   batch_end     one copy of the result to the host
  *   stream_wait   the result is in the caller's memory, or the error says what failed
  *
@@ -506,6 +506,8 @@ struct gpuserve_backend {
     gpuserve_status (*activate)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
     gpuserve_status (*max_sim)(struct gpuserve_stream *stream,
                                const struct gpuserve_op_max_sim *op);
+    gpuserve_status (*compact)(struct gpuserve_stream *stream,
+                               const struct gpuserve_op_compact *op);
 
     /* --- arithmetic: on a stream outside of a batch, finished when the call returns ---------- */
 

@@ -48,6 +48,21 @@ struct gpuserve_op_rows {
     const float *beta;  /**< [cols] or NULL: zeros */
 };
 
+/** Rows of floats as a gpuserve_precision other than FLOAT32, with the bits of gpuserve_quantize(). */
+struct gpuserve_op_compact {
+    const float *in;        /**< [rows, cols], rows ld floats apart */
+    uint32_t    *out;       /**< [rows, words]: the converted row, zeros up to a multiple of 4 bytes,
+                                 and in the last word 1 if every number of the row is finite, else 0.
+                                 Bytes are in the order of a little-endian host */
+    const float *ranges;    /**< [2, cols] of INT8 and UINT8, else not read */
+    int32_t      rows;
+    int32_t      cols;
+    int32_t      ld;
+    int32_t      words;
+    uint32_t     precision; /**< gpuserve_precision */
+    uint32_t     reserved;
+};
+
 /** The query and the rows of a text in late interaction. */
 struct gpuserve_max_sim_text {
     int32_t query;   /**< first row of its query in `query` */

@@ -115,6 +115,7 @@ static const struct gpuserve_backend backend = {
     .normalize = gsv_cpu_normalize,
     .activate = gsv_cpu_activate,
     .max_sim = gsv_cpu_op_max_sim,
+    .compact = gsv_cpu_compact,
     .matmul_bytes = gsv_cpu_matmul_bytes,
     .matmul = gsv_cpu_matmul,
     .chain = gsv_cpu_chain,

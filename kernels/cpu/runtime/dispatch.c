@@ -161,7 +161,7 @@ const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
 }
 
 /*
- * Late interaction.
+ * Late interaction and compact vectors, also outside of a stream.
  */
 
 #define MAX_SIM_ROWS 32 /* query rows at a time; a multiple of the rows of a kernel's tile */
@@ -184,8 +184,8 @@ float gsv_cpu_sum_max_sim(const struct gsv_cpu_isa *isa, const struct gsv_max_si
     return (float)sum;
 }
 
-/* With the best instruction set of the processor, chosen at the first call. */
-float gsv_cpu_max_sim(const struct gsv_max_sim *op)
+/* The best instruction set of the processor, chosen at the first call. */
+static const struct gsv_cpu_isa *best_isa(void)
 {
     static _Atomic(const struct gsv_cpu_isa *) chosen;
     const struct gsv_cpu_isa *isa = atomic_load(&chosen);
@@ -194,5 +194,16 @@ float gsv_cpu_max_sim(const struct gsv_max_sim *op)
         isa = gsv_cpu_choose_isa();
         atomic_store(&chosen, isa);
     }
-    return gsv_cpu_sum_max_sim(isa, op);
+    return isa;
+}
+
+float gsv_cpu_max_sim(const struct gsv_max_sim *op)
+{
+    return gsv_cpu_sum_max_sim(best_isa(), op);
+}
+
+void gsv_cpu_compact_row(const float *row, size_t n, uint32_t precision, const float *ranges,
+                         uint8_t *to)
+{
+    best_isa()->compact(row, n, precision, ranges, to);
 }

@@ -151,6 +151,8 @@ struct gsv_cpu_isa {
     void (*lstm_gates)(const struct gsv_lstm_gates *gates);
     void (*gru_gates)(const struct gsv_lstm_gates *gates);
     void (*gru_reset)(const struct gsv_lstm_gates *gates); /* c = s(r) * h */
+    void (*compact)(const float *row, size_t n, uint32_t precision, const float *ranges,
+                    uint8_t *to);
     /* best[i] = the largest dot product of query row i with a document row: kernels.h. */
     void (*max_sim)(const struct gsv_max_sim *op, float *best);
 };

@@ -6,6 +6,8 @@
  */
 #include "kernels/cpu/runtime/cpu.h"
 
+#include "lib/base/number.h"
+
 #include <stdbool.h>
 
 /* Minimum floats per task, about a microsecond of work. Below it another thread costs more than it
@@ -147,5 +149,28 @@ gpuserve_status gsv_cpu_op_max_sim(struct gpuserve_stream *stream,
     struct op_job job = { stream, op };
 
     gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, max_sim_task, &job);
+    return GPUSERVE_OK;
+}
+
+static void compact_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+    const struct gpuserve_op_compact *op = job->op;
+
+    for (; row < row_end; row++) {
+        const float *in = op->in + (size_t)row * (size_t)op->ld;
+        uint32_t *out = op->out + (size_t)row * (size_t)op->words;
+
+        if (op->words > 1)
+            out[op->words - 2] = 0; /* behind the last byte */
+        job->stream->isa->compact(in, (size_t)op->cols, op->precision, op->ranges, (uint8_t *)out);
+        out[op->words - 1] = gsv_all_finite(in, (size_t)op->cols);
+    }
+}
+
+gpuserve_status gsv_cpu_compact(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_compact *op)
+{
+    gsv_cpu_run_rows(stream, compact_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
     return GPUSERVE_OK;
 }

@@ -47,6 +47,7 @@ cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element el
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
 cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t stream);
+cudaError_t gsv_cuda_compact(const struct gpuserve_op_compact *op, cudaStream_t stream);
 cudaError_t gsv_cuda_max_sim(const struct gpuserve_op_max_sim *op, enum gsv_element element,
                              cudaStream_t stream);
 
@@ -290,6 +291,8 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
+gpuserve_status gsv_cuda_op_compact(struct gpuserve_stream *stream,
+                                    const struct gpuserve_op_compact *op);
 gpuserve_status gsv_cuda_op_max_sim(struct gpuserve_stream *stream,
                                     const struct gpuserve_op_max_sim *op);
 

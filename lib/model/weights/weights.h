@@ -109,6 +109,7 @@ struct gsv_exec_layout {
                             next two too */
     uint64_t late_rows;  /* [max_tokens] int32 */
     uint64_t queries;    /* [GPUSERVE_MAX_QUERY_VECTORS, token_dim] floats */
+    uint64_t ranges;     /* [2, dim] floats, of an embedder */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

@@ -70,6 +70,7 @@ static const struct {
     SLOT(normalize),
     SLOT(activate),
     SLOT(max_sim),
+    SLOT(compact),
     SLOT(matmul_bytes),
     SLOT(matmul),
     SLOT(chain),

@@ -165,7 +165,8 @@ static void finish_items(const struct gsv_slot *slot)
         const float *block = gsv_block_of(part->request, part->item);
         const size_t n = gsv_block_floats(&part->request->outputs, item);
 
-        item->status = gsv_all_finite(block, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
+        item->status = gsv_is_block_finite(&part->request->outputs, block, n) ? GPUSERVE_OK
+                                                                              : GPUSERVE_E_NUMERIC;
         gsv_metrics_item(metrics, item->n_tokens, item->truncated);
         cache_row(slot, part, block, n);
     }
@@ -185,6 +186,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
 {
     const struct gsv_batch_key *key = &slot->batch.key;
     const bool embeds = task == GPUSERVE_TASK_EMBED, classifies = task == GPUSERVE_TASK_CLASSIFY;
+    const gpuserve_request *first = slot->batch.parts[0].request; /* all have equal ranges */
 
     return (struct gsv_run){
         .task = task,
@@ -195,6 +197,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
         .route = embeds || classifies ? key->route : 0,
         .skip = embeds || classifies ? key->skip : 0,
         .adapter = key->adapter,
+        .compact = gsv_compact_run_of(key, first->job.ranges),
         .output = slot->output,
     };
 }

@@ -11,6 +11,7 @@
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
 #include "lib/runtime/plan/load_plan.h"
+#include "lib/runtime/scheduler/result_cache.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,6 +64,8 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
         st = check_enum("cache", job->cache, GPUSERVE_CACHE_OFF, error);
     if (st == GPUSERVE_OK)
         st = check_enum("role", job->role, GPUSERVE_ROLE_DOCUMENT, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("precision", job->precision, GPUSERVE_PRECISION_UBINARY, error);
     return st;
 }
 
@@ -142,6 +145,26 @@ static gpuserve_status check_query(const gpuserve_job *job, uint32_t tasks, gpus
     return GPUSERVE_OK;
 }
 
+/* The precision of embeddings, once their dimensions are checked. */
+static gpuserve_status check_precision(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                                       uint32_t tasks, gpuserve_error *error)
+{
+    if (job->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.reserved is not zero");
+    if (job->precision == GPUSERVE_PRECISION_FLOAT32)
+        return GPUSERVE_OK;
+    if (tasks != GSV_TASK_BIT(GPUSERVE_TASK_EMBED))
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.precision is valid only for embeddings without other outputs");
+    if (facts->dim < 2)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "job.precision: the model's vectors have one number");
+    return gsv_has_ranges(job->precision)
+               ? gsv_ranges_check(job->ranges,
+                                  job->dimensions ? job->dimensions : (size_t)facts->dim, error)
+               : GPUSERVE_OK;
+}
+
 /* Whether the model has the output of a task. */
 static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t task,
                                   gpuserve_error *error)
@@ -207,7 +230,7 @@ static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "job.dimensions is %u, the model has %d dimensions", job->dimensions,
                         facts->dim);
-    return st;
+    return st == GPUSERVE_OK ? check_precision(facts, job, tasks, error) : st;
 }
 
 /* Check the caller's requirements: cache, fingerprint, deadline. */
@@ -391,12 +414,18 @@ static gpuserve_status make_key(const struct gsv_spec_facts *facts, const gpuser
     if (gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) ||
         gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS))
         run.score = job->score || has_heads ? job->score : (uint32_t)facts->score;
-    gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
     size->key = (struct gsv_batch_key){ .tasks = tasks,
                                         .dimensions = run.dimensions,
                                         .normalize = run.normalize,
                                         .score = run.score,
-                                        .heads = run.heads };
+                                        .heads = run.heads,
+                                        .precision = job->precision };
+    if (job->precision != GPUSERVE_PRECISION_FLOAT32)
+        size->key.columns = job->dimensions ? (int32_t)job->dimensions : facts->dim;
+    if (gsv_has_ranges(job->precision))
+        gsv_ranges_digest(job->ranges, (size_t)size->key.columns, size->key.ranges);
+    run.compact = gsv_compact_run_of(&size->key, NULL);
+    gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
     return GPUSERVE_OK;
 }
 

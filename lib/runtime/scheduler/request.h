@@ -70,14 +70,37 @@ struct gsv_batch_key {
     int32_t skip;                 /* leading prompt tokens that pooling leaves out */
     struct gsv_head_choice heads; /* as in gsv_run */
     bool drops;                   /* token vectors of skipped words are left out: load_plan.h */
+    uint32_t precision;           /* of embeddings; the next two are 0 for FLOAT32 */
+    int32_t columns;              /* that are converted */
+    uint64_t ranges[2];           /* XXH3-128 of the ranges of INT8 and UINT8; 0: none */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter && a->drops == b->drops &&
-           memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
+           a->adapter == b->adapter && a->drops == b->drops && a->precision == b->precision &&
+           a->columns == b->columns && a->ranges[0] == b->ranges[0] &&
+           a->ranges[1] == b->ranges[1] && memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
+}
+
+static inline bool gsv_has_ranges(uint32_t precision)
+{
+    return precision == GPUSERVE_PRECISION_INT8 || precision == GPUSERVE_PRECISION_UINT8;
+}
+
+/* The conversion of the embeddings of a batch. */
+static inline struct gsv_compact_run gsv_compact_run_of(const struct gsv_batch_key *key,
+                                                        const float *ranges)
+{
+    const size_t bytes = gpuserve_quantized_bytes(key->precision, (size_t)key->columns);
+
+    if (key->precision == GPUSERVE_PRECISION_FLOAT32)
+        return (struct gsv_compact_run){ 0 };
+    return (struct gsv_compact_run){ .precision = key->precision,
+                                     .columns = key->columns,
+                                     .words = (int32_t)((bytes + 3) / 4 + 1),
+                                     .ranges = gsv_has_ranges(key->precision) ? ranges : NULL };
 }
 
 /* The result cache may hold blocks of these tasks: they follow from the tokens and the key alone.

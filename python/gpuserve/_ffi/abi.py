@@ -426,6 +426,9 @@ class Job(Structure):
         ("heads", c_char_p),
         ("query_vectors", c_void_p),
         ("n_query_vectors", c_size_t),
+        ("precision", c_uint32),
+        ("reserved", c_uint32),
+        ("ranges", c_void_p),
     ]
 
 
