@@ -25,7 +25,7 @@ BACKEND = "include/gpuserve/sys/"
 # The longest folder that matches a file decides. An entry that ends in / allows the folder.
 RULES = {
     "include/gpuserve/": [*PUBLIC],
-    "include/gpuserve/sys/": [*PUBLIC],
+    "include/gpuserve/sys/": [*PUBLIC, BACKEND],
     "lib/base/": [*PUBLIC, "lib/base/"],
     "lib/text/": [*PUBLIC, "lib/base/", "lib/text/"],
     "lib/model/": [*PUBLIC, BACKEND, "lib/base/", "lib/text/", "lib/model/", "kernels/kernels.h"],

@@ -282,11 +282,64 @@ static void bench_rows(void)
     };
     f = measure(run_layernorm, &work, NULL, NULL);
     printf("    {\"op\": \"add_norm\", \"tokens\": 512, \"best_us\": %.2f, \"median_us\": "
-           "%.2f}\n",
+           "%.2f},\n",
            f.best * 1e6, f.median * 1e6);
     cpu->stream_destroy(&work.stream);
     cpu->memory_free(device, qkv);
     cpu->memory_free(device, out);
+}
+
+/* ----------------------------------------------------------------------------- late interaction */
+
+enum { LATE_DIM = 128, LATE_QUERY = 32, LATE_DOCUMENTS = 16, LATE_ROWS = 180 };
+
+struct late_work {
+    struct gpuserve_stream *stream;
+    struct gpuserve_op_max_sim op;
+};
+
+static void run_max_sim(void *work_, int turn)
+{
+    struct late_work *work = work_;
+
+    (void)turn;
+    cpu->max_sim(work->stream, &work->op);
+}
+
+/* A query of ColBERT and documents of a typical length, whose vectors are normalized. */
+static void bench_max_sim(void)
+{
+    static struct gpuserve_max_sim_text texts[LATE_DOCUMENTS];
+    static int32_t rows[LATE_DOCUMENTS * LATE_ROWS];
+    static float scores[LATE_DOCUMENTS];
+    const struct gpuserve_batch batch = { .n_sequences = LATE_DOCUMENTS };
+    float *in = device_floats((size_t)LATE_DOCUMENTS * LATE_ROWS * LATE_DIM);
+    float *query = device_floats((size_t)LATE_QUERY * LATE_DIM);
+    struct late_work work = { .stream = open_stream(GPUSERVE_DTYPE_FLOAT32) };
+    const double ops = 2.0 * LATE_DOCUMENTS * LATE_ROWS * LATE_QUERY * LATE_DIM;
+    struct figure f;
+
+    for (int32_t i = 0; i < LATE_DOCUMENTS * LATE_ROWS; i++)
+        rows[i] = i;
+    for (int32_t i = 0; i < LATE_DOCUMENTS; i++)
+        texts[i] = (struct gpuserve_max_sim_text){ 0, LATE_QUERY, i * LATE_ROWS, LATE_ROWS };
+    work.op = (struct gpuserve_op_max_sim){ .batch = &batch,
+                                            .in = in,
+                                            .query = query,
+                                            .texts = texts,
+                                            .rows = rows,
+                                            .out = scores,
+                                            .dim = LATE_DIM,
+                                            .normalize = 1 };
+    f = measure(run_max_sim, &work, NULL, NULL);
+    printf(
+        "    {\"op\": \"max_sim\", \"documents\": %d, \"tokens\": %d, \"query\": %d, \"dim\": %d, "
+        "\"best_us\": %.2f, \"median_us\": %.2f, \"best_gops\": %.1f}\n",
+        LATE_DOCUMENTS, LATE_DOCUMENTS * LATE_ROWS, LATE_QUERY, LATE_DIM, f.best * 1e6,
+        f.median * 1e6, ops / f.best * 1e-9);
+    cpu->stream_destroy(&work.stream);
+    cpu->memory_free(device, in);
+    cpu->memory_free(device, query);
 }
 
 int main(int argc, char **argv)
@@ -326,6 +379,7 @@ int main(int argc, char **argv)
                         dtypes[d].dtype, dtypes[d].name);
     }
     bench_rows();
+    bench_max_sim();
     printf("  ]\n}\n");
     cpu->device_close(&device);
     return 0;

@@ -25,8 +25,9 @@ struct embed {
     size_t dim;
     bool sparse;
     uint32_t precision;
-    float *ranges; /* [2, dim] of int8 and uint8 */
-    uint8_t *made; /* [made_capacity] converted rows of a chunk */
+    float *ranges;     /* [2, dim] of int8 and uint8 */
+    bool is_converted; /* the rows of a chunk have the precision already */
+    uint8_t *made;     /* [made_capacity] converted rows of a chunk, else */
     size_t made_capacity;
     uint32_t *indices; /* [dim] */
     float *values;
@@ -82,12 +83,20 @@ static size_t row_elements(const struct embed *embed)
     return embed->precision == GPUSERVE_PRECISION_FLOAT16 ? bytes / 2 : bytes;
 }
 
-/* Converts the rows of a chunk into embed->made. */
+/* The rows of a chunk in the precision. */
+static const uint8_t *made_rows(const struct embed *embed, const struct cli_chunk *chunk)
+{
+    return embed->is_converted ? (const uint8_t *)chunk->rows : embed->made;
+}
+
+/* Converts the rows of a chunk into embed->made: vectors of --chunking or of --plot. */
 static int convert_rows(struct embed *embed, const struct cli_chunk *chunk, size_t *bytes)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     *bytes = chunk->n * gpuserve_quantized_bytes(embed->precision, embed->dim);
+    if (embed->is_converted)
+        return CLI_OK;
     embed->made = cli_grow(embed->made, &embed->made_capacity, *bytes, 1);
     if (gpuserve_quantize(chunk->rows, chunk->n, embed->dim, embed->precision, embed->ranges,
                           embed->made, *bytes, &error) != GPUSERVE_OK)
@@ -100,7 +109,7 @@ static void write_values(struct embed *embed, const struct cli_chunk *chunk, siz
                          const char *separator)
 {
     const size_t n = gpuserve_quantized_bytes(embed->precision, embed->dim);
-    const uint8_t *row = embed->made + i * n;
+    const uint8_t *row = made_rows(embed, chunk) + i * n;
     const bool is_signed = strcmp(npy_type(embed->precision), CLI_NPY_INT8) == 0;
 
     if (embed->precision == GPUSERVE_PRECISION_FLOAT32) {
@@ -158,7 +167,7 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
         convert_rows(embed, chunk, &bytes) != CLI_OK)
         return CLI_FAILED;
     if (embed->format == CLI_NPY)
-        return cli_npy_rows(&embed->output, embed->made, bytes);
+        return cli_npy_rows(&embed->output, made_rows(embed, chunk), bytes);
     for (size_t i = 0; i < chunk->n; i++) {
         if (embed->sparse) {
             write_sparse(embed, chunk, i);
@@ -213,6 +222,11 @@ static int embed_input(struct embed *embed, gpuserve_model *model, struct cli_in
     pump.row_floats = embed->dim;
     if (set_ranges(embed, model, &pump.job, args) != CLI_OK)
         return CLI_FAILED;
+    embed->is_converted = embed->precision && !args->chunking && !embed->map;
+    if (embed->is_converted) {
+        pump.job.precision = embed->precision;
+        pump.job.ranges = embed->ranges;
+    }
     pump.chunk_texts = args->batch;
     if (embed->sparse && !args->batch)
         pump.chunk_texts = SPARSE_TEXTS;

@@ -172,7 +172,7 @@ static void point_at_outputs(const struct cli_pump *pump, size_t limit, struct c
                                         .capacity = limit * pump->more_floats[k] };
     }
     job->output = chunk->rows;
-    job->output_capacity = limit * pump->row_floats;
+    job->output_capacity = limit * pump->row_floats * (job->precision ? sizeof(float) : 1);
     job->token_offsets = chunk->token_offsets;
     job->more = outputs;
 }

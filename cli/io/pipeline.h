@@ -23,7 +23,8 @@ struct cli_chunk {
     size_t n;
     const char **texts; /* [n] */
     size_t *sizes;
-    float *rows;                   /* [n, row_floats], or rows by token at token_offsets */
+    float *rows; /* [n, row_floats], or rows by token at token_offsets; bytes if pump->job has a
+                    precision */
     float *more[CLI_MORE_OUTPUTS]; /* rows of job.more */
     size_t *token_offsets;         /* [n + 1] with pump->by_token: first token of each text */
     gpuserve_item *items;

@@ -20,8 +20,9 @@ typedef enum gpuserve_rerank_method {
     GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one text pair through the model's
                                             single-label classifier */
     GPUSERVE_RERANK_COSINE = 2,        /**< cosine similarity of their embeddings */
-    GPUSERVE_RERANK_MAX_SIM = 3        /**< gpuserve_max_sim() of their token vectors; needs a model
-                                            of late interaction (ColBERT, BGE-M3) */
+    GPUSERVE_RERANK_MAX_SIM = 3        /**< gpuserve_max_sim() of their token vectors, computed on the
+                                            model's device unless the call uses its result cache;
+                                            needs a model of late interaction (ColBERT, BGE-M3) */
 } gpuserve_rerank_method;
 
 /**

@@ -165,7 +165,11 @@ typedef enum gpuserve_task {
     GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
                                          gpuserve_model_sparse_dim() floats. Needs a masked language
                                          model (SPLADE). See gpuserve_sparse_compact() */
-    GPUSERVE_TASK_TOKEN_LABELS = 4  /**< token classification: one score per label and token */
+    GPUSERVE_TASK_TOKEN_LABELS = 4, /**< token classification: one score per label and token */
+    GPUSERVE_TASK_MAX_SIM = 5       /**< one float per text: gpuserve_max_sim() of the job's
+                                         query_vectors and the text's token vectors, which stay on
+                                         the device. Needs a model of late interaction (ColBERT,
+                                         BGE-M3). Scores are not cached. Since: 0.2 */
 } gpuserve_task;
 
 typedef enum gpuserve_normalize {
@@ -293,6 +297,9 @@ typedef struct gpuserve_trace {
 #define GPUSERVE_TRACE_INIT { (uint32_t)sizeof(gpuserve_trace), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
+/** Most query vectors of a job of GPUSERVE_TASK_MAX_SIM. Since: 0.2 */
+#define GPUSERVE_MAX_QUERY_VECTORS 1024
+
 /**
  * A unit of work: n_items texts (or text pairs, or token id lists) and the output buffers.
  * Zero means the default in every field but n_items, its input and the output.
@@ -326,7 +333,7 @@ typedef struct gpuserve_job {
     uint32_t             normalize;   /**< gpuserve_normalize, of an embedding */
     uint32_t             score;       /**< gpuserve_score, of the labels of a text or token */
     float               *output;      /**< row i for item i; unchanged on failure */
-    size_t               output_capacity; /**< capacity of `output` in floats */
+    size_t               output_capacity; /**< of `output` in floats; with a precision in bytes */
     size_t               output_stride;   /**< floats between row starts; default contiguous */
     gpuserve_item       *items;       /**< [n_items], or NULL */
     size_t              *token_offsets; /**< TOKEN_VECTORS and _LABELS: receives [n_items + 1] the
@@ -363,10 +370,23 @@ typedef struct gpuserve_job {
                                      same bits as in a job of its own. One pass of the encoder
                                      serves all. Default: the first head, or the model's own
                                      classifier */
+    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, "token_dim" of
+                                     gpuserve_model_inspect()], the TOKEN_VECTORS of a query without
+                                     the first ones ("first_vector") that are not part of late
+                                     interaction. Borrowed until completion */
+    size_t n_query_vectors; /**< at most GPUSERVE_MAX_QUERY_VECTORS; 0: every score is 0 */
+    uint32_t     precision; /**< gpuserve_precision of the vectors of an EMBED job without `more`.
+                                 Other than FLOAT32: `output` receives contiguous rows of
+                                 gpuserve_quantized_bytes() bytes, of any alignment, with the bits of
+                                 gpuserve_quantize() of the float32 vectors. Only they leave the
+                                 device and are kept in the result cache */
+    uint32_t     reserved;  /**< zero */
+    const float *ranges;    /**< INT8 and UINT8: [2, dimensions] as in gpuserve_quantize(), borrowed
+                                 until completion; else not read */
 } gpuserve_job;
 
 /* clang-format off */
-#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_JOB_INIT { (uint32_t)sizeof(gpuserve_job), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Called once when a request completes, from a library thread. It may submit requests (to a

@@ -146,6 +146,21 @@ gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
     return gsv_cuda_note(stream, gsv_cuda_activate(op, stream->queue), "the launch of activate");
 }
 
+gpuserve_status gsv_cuda_op_compact(struct gpuserve_stream *stream,
+                                    const struct gpuserve_op_compact *op)
+{
+    if (op->rows == 0)
+        return GPUSERVE_OK;
+    return gsv_cuda_note(stream, gsv_cuda_compact(op, stream->queue), "the launch of compact");
+}
+
+gpuserve_status gsv_cuda_op_max_sim(struct gpuserve_stream *stream,
+                                    const struct gpuserve_op_max_sim *op)
+{
+    return gsv_cuda_note(stream, gsv_cuda_max_sim(op, stream->element, stream->queue),
+                         "the launch of max_sim");
+}
+
 /* A product on float32 rows in a stream of 16-bit activations: pooled rows of a head, few in
  * number. */
 static bool is_head(const struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)

@@ -74,6 +74,8 @@ static struct gpuserve_backend make_table(void)
     table.pool = gsv_cuda_op_pool;
     table.normalize = gsv_cuda_op_normalize;
     table.activate = gsv_cuda_op_activate;
+    table.max_sim = gsv_cuda_op_max_sim;
+    table.compact = gsv_cuda_op_compact;
     table.matmul_bytes = gsv_cuda_op_matmul_bytes;
     table.matmul = gsv_cuda_op_matmul;
     table.chain = gsv_cuda_op_chain;

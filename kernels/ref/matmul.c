@@ -3,11 +3,8 @@
  *
  * All variants run this code: a variant selects how a product is computed, not its result.
  */
-#include "kernels/kernels.h"
 #include "kernels/ref/ref.h"
 #include "lib/base/error.h"
-
-#include <math.h>
 
 gpuserve_status gsv_ref_matmul_bytes(struct gpuserve_device *device, struct gpuserve_op_matmul *op,
                                      size_t *size, gpuserve_error *error)
@@ -48,24 +45,4 @@ gpuserve_status gsv_ref_matmul(struct gpuserve_stream *stream, struct gpuserve_o
     }
     op->seconds = 0.0;
     return GPUSERVE_OK;
-}
-
-/*
- * The largest dot product of each query row with any document row.
- */
-
-void gsv_ref_max_sim(const struct gsv_max_sim *op, float *best)
-{
-    for (size_t q = 0; q < op->n_query; q++) {
-        double max = -INFINITY;
-
-        for (size_t d = 0; d < op->n_document; d++) {
-            double sum = 0;
-
-            for (size_t i = 0; i < op->dim; i++)
-                sum += (double)op->query[q * op->dim + i] * (double)op->document[d * op->dim + i];
-            max = isnan(sum) || sum > max ? sum : max;
-        }
-        best[q] = (float)max;
-    }
 }

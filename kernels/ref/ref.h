@@ -40,6 +40,10 @@ gpuserve_status gsv_ref_pool(struct gpuserve_stream *stream, const struct gpuser
 gpuserve_status gsv_ref_normalize(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_rows *op);
 gpuserve_status gsv_ref_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+gpuserve_status gsv_ref_compact(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_compact *op);
+gpuserve_status gsv_ref_op_max_sim(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_max_sim *op);
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 void gsv_ref_int8_scales(struct gpuserve_device *device,

@@ -400,8 +400,30 @@ gpuserve_status gsv_exec_create(struct gsv_exec **work, const struct gsv_net *ne
 void gsv_exec_free(struct gsv_exec **work);
 
 /* The tasks of gpuserve_task, as bits of a set. */
-#define GSV_TASKS (GPUSERVE_TASK_TOKEN_LABELS + 1)
+#define GSV_TASKS (GPUSERVE_TASK_MAX_SIM + 1)
 #define GSV_TASK_BIT(task) (UINT32_C(1) << (task))
+
+/* The token vectors of a query on the way to the device. */
+struct gsv_late_query {
+    const float *vectors; /* [n, token_dim] */
+    int32_t first, n;     /* its rows among those of all queries */
+};
+
+/* MaxSim in a batch: each text has a query, which others may share. */
+struct gsv_late_batch {
+    const struct gsv_late_query *queries; /* [n_queries], at most GPUSERVE_MAX_QUERY_VECTORS rows */
+    const struct gpuserve_max_sim_text *texts; /* [max_sequences], zeros after the batch's texts */
+    const int32_t *rows; /* [n_rows] tokens of the batch whose vectors count, text by text */
+    int32_t n_queries, n_rows;
+};
+
+/* An embedding as bytes, see gpuserve_op_compact; all zero: as floats. */
+struct gsv_compact_run {
+    uint32_t precision;  /* gpuserve_precision */
+    int32_t columns;     /* leading ones that are converted */
+    int32_t words;       /* of a row, with the last one */
+    const float *ranges; /* [2, columns] of INT8 and UINT8 */
+};
 
 /* The computation of a run. */
 struct gsv_run {
@@ -417,9 +439,11 @@ struct gsv_run {
     bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
     uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score; DEFAULT with heads only: that
                            of each head */
-    struct gsv_head_choice heads; /* CLASSIFY */
-    float *output;                /* host memory: [n_sequences, columns], or [n_tokens, columns] if
-                                     gsv_runs_by_token(), without padding */
+    struct gsv_head_choice heads;      /* CLASSIFY */
+    const struct gsv_late_batch *late; /* MAX_SIM */
+    struct gsv_compact_run compact;    /* EMBED; the output has `words` columns */
+    float *output; /* host memory: [n_sequences, columns], or [n_tokens, columns] if
+                      gsv_runs_by_token(), without padding */
 };
 
 /* True if the task outputs a row for each token, not for each text. */

@@ -169,6 +169,19 @@ static void add_recurrent(uint64_t *total, const struct gsv_spec *spec,
     *total = align(gsv_add_bytes(*total, bytes));
 }
 
+/* The texts, rows and queries of MaxSim. */
+static void add_late(uint64_t *total, const struct gsv_spec *spec,
+                     const struct gsv_exec_options *options, struct gsv_exec_layout *layout)
+{
+    const int32_t is_late = spec->facts.is_late;
+
+    add_rows(total, &layout->late_texts, options->max_sequences, is_late,
+             sizeof(struct gpuserve_max_sim_text));
+    add_rows(total, &layout->late_rows, options->max_tokens, is_late, sizeof(int32_t));
+    add_rows(total, &layout->queries, GPUSERVE_MAX_QUERY_VECTORS,
+             is_late ? spec->facts.token_dim : 0, sizeof(float));
+}
+
 bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                      const struct gsv_exec_options *options, struct gsv_exec_layout *layout)
 {
@@ -236,6 +249,8 @@ bool gsv_exec_layout(const struct gsv_spec *spec, const struct gpuserve_backend 
     add_rows(&total, &layout->encoded, options->max_tokens,
              config->n_decoder_layers > 0 ? config->hidden_size : 0, size);
     add_recurrent(&total, spec, backend, options, layout);
+    add_late(&total, spec, options, layout);
+    add_rows(&total, &layout->ranges, 2, spec->facts.dim, sizeof(float));
     layout->total_bytes = total;
     return total < SIZE_MAX;
 }

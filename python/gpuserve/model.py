@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import (
     Any,
-    Callable,
     Dict,
     Generator,
     Iterable,
@@ -45,7 +44,7 @@ from ._ffi.values import number, text
 from ._zero_shot import zero_shot
 from .context import Context
 from .errors import BusyError, InvalidError, UnsupportedError
-from .quantization import PRECISIONS, calibration_texts, quantize_embeddings, vector_ranges
+from .quantization import Form, calibration_texts, vector_ranges
 
 #: Submissions of a long call in flight together: one is computed, the next one waits.
 IN_FLIGHT = 3
@@ -222,28 +221,21 @@ class Model(Directory, Handle):
         if not view.dim:
             raise UnsupportedError("this model has no embeddings: it only "
                                    + ("classifies" if view.labels else "makes sparse vectors"))
-        convert = self._converter(view, precision, ranges, fields)
+        wanted = self._form(view, precision, ranges, fields)
+        form = wanted if out is None else Form("float32", shape["dimensions"] or view.dim, None)
         made = self._rows(
-            view, inputs, abi.TASK_EMBED, shape["dimensions"] or view.dim, fields, batch_size=batch_size,
+            view, inputs, abi.TASK_EMBED, form.columns, {**fields, **form.fields}, batch_size=batch_size,
             progress=show_progress_bar, out=out, want_items=return_items,
             want_result=return_result)
-        shaped = convert(made.output)
+        shaped = form.vectors(made.output) if out is None else wanted.convert(made.output)
         return made.with_more(arguments.converted(shaped[0] if made.alone else shaped, made.alone,
                                                   convert_to_numpy, convert_to_tensor))
 
-    def _converter(self, view: Any, precision: str, ranges: Optional[Any],
-                   fields: Dict[str, Any]) -> Callable[[Floats], Any]:
-        """What converts one float32 vector or rows of them. Default ranges are computed here."""
-        if precision not in PRECISIONS:
-            raise InvalidError(f'precision "{precision}" is unknown', "known are " + ", ".join(PRECISIONS))
-        if precision == "float32":
-            return lambda rows: rows
-        used = self._default_ranges(view, fields) if ranges is None and precision in ("int8", "uint8") else ranges
-
-        def convert(rows: Floats) -> Any:
-            made = quantize_embeddings(rows.reshape(-1, rows.shape[-1]), precision, ranges=used)
-            return made if rows.ndim == 2 else made[0]
-        return convert
+    def _form(self, view: Any, precision: str, ranges: Optional[Any], fields: Dict[str, Any]) -> Form:
+        """The vectors in a precision. Default ranges are computed here."""
+        if ranges is None and precision in ("int8", "uint8"):
+            ranges = self._default_ranges(view, fields)
+        return Form(precision, fields["dimensions"] or view.dim, ranges)
 
     def _default_ranges(self, view: Any, fields: Dict[str, Any]) -> Floats:
         """Ranges of the calibration texts for vectors of these dimensions and this normalization."""
@@ -286,12 +278,11 @@ class Model(Directory, Handle):
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         fields = {**arguments.prompt_fields(prompt_name, prompt), **shape,
                   "client": number(client, "client", 64)}
-        columns = shape["dimensions"] or view.dim
-        convert = self._converter(view, precision, ranges, fields)
+        form = self._form(view, precision, ranges, fields)
         with closing(self._stream(view, arguments.chunks(inputs, batch_size), abi.TASK_EMBED,
-                                  columns, fields)) as stream:
+                                  form.columns, {**fields, **form.fields})) as stream:
             for made in stream:
-                yield convert(made.output)
+                yield form.vectors(made.output)
 
     def encode_ids(self, ids: Iterable[Sequence[int]], *, normalize_embeddings: bool = False,
                    truncate_dim: Optional[int] = None, client: int = 0) -> Floats:
@@ -346,7 +337,7 @@ class Model(Directory, Handle):
                   **arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)}
         how = {"cache": arguments.named(arguments.CACHES, cache, "cache"), "client": number(client, "client", 64)}
         given = [spans] if alone and spans is not None else spans
-        convert = self._converter(view, precision, ranges, fields)
+        convert = self._form(view, precision, ranges, fields).convert
         found = encode_long(self, view, texts, given, fields, how)
         if precision != "float32":
             found = [one._replace(vectors=convert(one.vectors)) for one in found]
@@ -414,7 +405,7 @@ class Model(Directory, Handle):
             raise InvalidError("heads is of the output labels, which outputs does not have")
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(inputs)
-        convert = self._converter(view, precision, ranges, fields)
+        convert = self._form(view, precision, ranges, fields).convert
         encoding = Encoding(self, view, names, fields, chosen)
         size = encoding.size()
         for i in range(0, len(texts), size):
@@ -658,12 +649,11 @@ class Model(Directory, Handle):
         texts = [cast(str, inputs)] if alone else list(inputs)
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
-        output = np.empty((len(texts), shape["dimensions"] or view.dim), dtype=np.float32)
-
-        convert = self._converter(view, precision, ranges, shape)
+        form = self._form(view, precision, ranges, shape)
+        output = np.empty((len(texts), form.columns), dtype=arguments.row_type(form.fields))
 
         def done(call: Call) -> Any:
-            rows = convert(call.output)
+            rows = form.vectors(call.output)
             vectors = rows[0] if alone else rows
             return (vectors, result_of([call.result])) if call.result is not None else vectors
 
@@ -672,7 +662,7 @@ class Model(Directory, Handle):
                            deadline_us=0 if deadline is None else int(deadline * 1e6) or -1,
                            priority=arguments.named(arguments.PRIORITIES, priority, "priority"),
                            client=number(client, "client", 64),
-                           **shape, **arguments.prompt_fields(prompt_name, prompt))
+                           **shape, **form.fields, **arguments.prompt_fields(prompt_name, prompt))
             return self._futures().start(self, started, done)
         return self._guarded(start, view)
 
@@ -718,7 +708,7 @@ class Model(Directory, Handle):
         if seconds is not None and len(seconds) != len(texts):
             raise InvalidError(f"{len(texts)} texts but {len(seconds)} second texts")
         size = arguments.batch_size(batch_size)
-        output = arguments.output(out, len(texts), columns)
+        output = arguments.output(out, len(texts), columns, arguments.row_type(fields))
         calls: List[Call] = []
         if not texts:
             nothing = result_of([abi.new(abi.Result)])._replace(
@@ -759,7 +749,7 @@ class Model(Directory, Handle):
         try:
             for texts, pairs in parts:
                 rows = (output[first:first + len(texts)] if output is not None
-                        else np.empty((len(texts), columns), dtype=np.float32))
+                        else np.empty((len(texts), columns), dtype=arguments.row_type(fields)))
                 started = Call(texts, rows, first=first, pairs=pairs, task=task, **fields)
                 waiting.append((first, started, Request(self, started)))
                 patiently(self, lambda: self._guarded(lambda: waiting[-1][2].submit(self), view))

@@ -33,6 +33,42 @@ def _vectors(given: Any, name: str) -> Floats:
     return found
 
 
+def _ranges(given: Any, dim: int) -> Floats:
+    found = _vectors(given, "ranges")
+    if found.shape != (2, dim):
+        raise InvalidError(f"ranges has the shape {found.shape}, (2, {dim}) is needed")
+    return found
+
+
+class Form:
+    """The vectors of a job in a precision: the library makes them, or they are converted from float32."""
+
+    def __init__(self, precision: str, dim: int, ranges: Optional[Any]) -> None:
+        if precision not in PRECISIONS:
+            raise InvalidError(f'precision "{precision}" is unknown', "known are " + ", ".join(PRECISIONS))
+        self.precision = precision
+        self.ranges = _ranges(ranges, dim) if precision in ("int8", "uint8") else None
+        self.columns = dim
+        #: Of the job. The addresses are valid as long as this object.
+        self.fields: Dict[str, Any] = {}
+        if precision != "float32":
+            self.columns = int(library().gpuserve_quantized_bytes(PRECISIONS[precision], dim))
+            self.fields["precision"] = PRECISIONS[precision]
+        if self.ranges is not None:
+            self.fields["ranges"] = _texts.address(self.ranges)
+
+    def vectors(self, rows: Any) -> Any:
+        """The output of a job with the fields of this form."""
+        return rows.view(TYPES[self.precision])
+
+    def convert(self, rows: Floats) -> Any:
+        """One float32 vector, or rows of them."""
+        if self.precision == "float32":
+            return rows
+        made = quantize_embeddings(rows.reshape(-1, rows.shape[-1]), self.precision, ranges=self.ranges)
+        return made if rows.ndim == 2 else made[0]
+
+
 def calibration_texts() -> List[str]:
     """The library's built-in texts, for ranges where a caller has no texts of its own."""
     made = (library().gpuserve_calibration_text(i) for i in count())
@@ -71,10 +107,8 @@ def quantize_embeddings(embeddings: Any, precision: str, ranges: Optional[Any] =
     n, dim = rows.shape
     limits: Optional[Floats] = None
     if precision in ("int8", "uint8") and n:
-        limits = (_vectors(ranges, "ranges") if ranges is not None else
-                  vector_ranges(rows if calibration_embeddings is None else calibration_embeddings))
-        if limits.shape != (2, dim):
-            raise InvalidError(f"ranges has the shape {limits.shape}, (2, {dim}) is needed")
+        limits = _ranges(ranges if ranges is not None else
+                         vector_ranges(rows if calibration_embeddings is None else calibration_embeddings), dim)
     width: int = library().gpuserve_quantized_bytes(kind, dim)
     made: "NDArray[np.uint8]" = np.empty((n, width), dtype=np.uint8)
     call(library().gpuserve_quantize, _texts.address(rows), n, dim, kind,

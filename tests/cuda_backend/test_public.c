@@ -127,6 +127,134 @@ Test(cuda_public, scores_of_recurrent_models_are_those_of_the_cpu)
     }
 }
 
+enum { LATE_WIDTH = 16, N_DOCUMENTS = 5 };
+
+static const char *const documents[N_DOCUMENTS] = { "w20 w21", "w21 w22 w20", "w1 w30 w2", "",
+                                                    "w9 w8 w7 w6 w5 w20 w21 w22 w23 w24 w25" };
+
+static gpuserve_model *open_late(const char *device, gpuserve_context *context)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+
+    options.device = device;
+    options.dtype = GPUSERVE_DTYPE_FLOAT32;
+    options.n_threads = 1;
+    cr_assert_eq(gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-multi-vector",
+                                     &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    return model;
+}
+
+static void rank_on(gpuserve_model *model, uint32_t score, float *scores, size_t *order)
+{
+    gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    options.score = score;
+    cr_assert_eq(gpuserve_rerank(model, "w20 w21 w3", documents, N_DOCUMENTS, scores, order,
+                                 N_DOCUMENTS, &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+}
+
+static uint64_t bytes_out(void)
+{
+    struct gsv_emu_counters c;
+
+    gsv_emu_get_counters(&c);
+    return c.bytes_out;
+}
+
+/* The vectors of the query and one float for each document leave the device. */
+Test(cuda_public, max_sim_scores_are_those_of_the_cpu_and_are_made_on_the_device)
+{
+    static const uint32_t kinds[] = { GPUSERVE_SCORE_DEFAULT, GPUSERVE_SCORE_RAW };
+    gpuserve_context *context = make_context();
+    gpuserve_model *cpu = open_late("cpu", context), *cuda = open_late("cuda:0", context);
+    const char *text = "w20 w21 w3";
+    float vectors[64 * LATE_WIDTH];
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    uint64_t before, of_query;
+
+    for (size_t kind = 0; kind < 2; kind++) {
+        float want[N_DOCUMENTS], got[N_DOCUMENTS];
+        size_t want_order[N_DOCUMENTS], order[N_DOCUMENTS];
+
+        rank_on(cpu, kinds[kind], want, want_order);
+        for (int again = 0; again < 3; again++) { /* the third time replays a recorded batch */
+            rank_on(cuda, kinds[kind], got, order);
+            for (size_t i = 0; i < N_DOCUMENTS; i++) {
+                cr_expect_float_eq(got[i], want[i], 1e-5f, "document %zu", i);
+                cr_expect_eq(order[i], want_order[i]);
+            }
+        }
+        before = bytes_out();
+        rank_on(cuda, kinds[kind], got, order);
+        job.task = GPUSERVE_TASK_TOKEN_VECTORS;
+        job.prompt_name = "query";
+        job.texts = &text;
+        job.n_items = 1;
+        job.output = vectors;
+        job.output_capacity = 64 * LATE_WIDTH;
+        of_query = bytes_out();
+        cr_assert_eq(gpuserve_run(cuda, &job, NULL), GPUSERVE_OK);
+        cr_expect_eq(of_query - before, bytes_out() - of_query + N_DOCUMENTS * sizeof(float));
+    }
+    gpuserve_model_close(&cpu);
+    gpuserve_model_close(&cuda);
+    gpuserve_context_unref(&context);
+}
+
+/* The bytes of a precision are those that the host makes of float32 rows, and all that leaves. */
+Test(cuda_public, compact_vectors_are_made_on_the_device)
+{
+    enum { MAX_DIM = 64 };
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_context *context = make_context();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    float rows[N_DOCUMENTS * MAX_DIM], ranges[2 * MAX_DIM];
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_model *model = NULL;
+    size_t dim;
+
+    options.device = "cuda:0";
+    cr_assert_eq(
+        gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-dense", &options, &error),
+        GPUSERVE_OK, "%s", error.message);
+    dim = gpuserve_model_dim(model);
+    cr_assert(dim > 0 && dim <= MAX_DIM);
+    job.texts = documents;
+    job.n_items = N_DOCUMENTS;
+    job.output = rows;
+    job.output_capacity = N_DOCUMENTS * dim;
+    cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(gpuserve_vector_ranges(rows, N_DOCUMENTS, dim, 0, ranges, NULL), GPUSERVE_OK);
+    ranges[0] = 0.5f * (ranges[0] + ranges[dim]); /* some numbers are outside */
+    for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++) {
+        const size_t bytes = gpuserve_quantized_bytes(one, dim);
+        unsigned char want[N_DOCUMENTS * 2 * MAX_DIM], got[N_DOCUMENTS * 2 * MAX_DIM];
+
+        cr_assert_eq(
+            gpuserve_quantize(rows, N_DOCUMENTS, dim, one, ranges, want, sizeof(want), NULL),
+            GPUSERVE_OK);
+        job.precision = one;
+        job.ranges = ranges;
+        job.output = (float *)(void *)got;
+        job.output_capacity = sizeof(got);
+        for (int again = 0; again < 3; again++) { /* the third time replays a recorded batch */
+            const uint64_t before = bytes_out();
+
+            cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+            cr_expect_eq(memcmp(got, want, N_DOCUMENTS * bytes), 0, "precision %u", one);
+            cr_expect_eq(bytes_out() - before,
+                         N_DOCUMENTS * ((bytes + 3) / 4 + 1) * sizeof(uint32_t));
+        }
+    }
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
 Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -1,8 +1,9 @@
 /*
- * test_rows.c - embed, norms, pooling, normalize and activate on every target against ref.
+ * test_rows.c - embed, norms, pooling, normalize, activate and compact on every target against ref.
  */
 #include "tests/kernels/harness.h"
 
+#include <gpuserve/retrieval.h>
 #include <math.h>
 #include <string.h>
 
@@ -394,4 +395,83 @@ Test(rows, normalize_and_activate_match_ref)
             free_floats(want);
         }
     }
+}
+
+/* ------------------------------------------------------------------------------------ compact */
+
+enum { COMPACT_ROWS = 5, MAX_COMPACT = 100 };
+
+/* Values of every size: zeros of both signs, subnormal and huge ones of float16, ties. */
+static float *make_wide_floats(size_t n)
+{
+    static const float special[] = { 0.0f,          -0.0f,          1e-8f,    -6e-8f,
+                                     3.0e-5f,       65504.0f,       65519.9f, -65520.0f,
+                                     1.0009765625f, 1.00048828125f, 1e30f };
+    float *floats = make_floats(n, 51);
+
+    for (size_t i = 0; i < n; i++) {
+        if (i % 7 == 3)
+            floats[i] = special[i / 7 % (sizeof(special) / sizeof(special[0]))];
+        else if (i % 3 == 1)
+            floats[i] = ldexpf(floats[i], (int)(i % 40) - 26);
+    }
+    return floats;
+}
+
+/* Ranges [2, cols]: some empty, and some that leave values outside. */
+static void make_ranges(float *ranges, int32_t cols)
+{
+    for (int32_t c = 0; c < cols; c++) {
+        ranges[c] = -0.75f + 0.01f * (float)(c % 13);
+        ranges[cols + c] = c % 11 == 5 ? ranges[c] : 0.5f + 0.03f * (float)(c % 17);
+    }
+}
+
+static void check_compact(int32_t cols, uint32_t precision)
+{
+    const int32_t ld = cols + 3;
+    const size_t bytes = precision == GPUSERVE_PRECISION_FLOAT16 ? 2 * (size_t)cols
+                         : precision <= GPUSERVE_PRECISION_UINT8 ? (size_t)cols
+                                                                 : ((size_t)cols + 7) / 8;
+    const size_t words = (bytes + 3) / 4 + 1;
+    float *in = make_wide_floats(COMPACT_ROWS * (size_t)ld), ranges[2 * MAX_COMPACT];
+    uint32_t want[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)], got[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)];
+    struct gpuserve_op_compact op = { .in = in,
+                                      .out = want,
+                                      .ranges = ranges,
+                                      .rows = COMPACT_ROWS,
+                                      .cols = cols,
+                                      .ld = ld,
+                                      .words = (int32_t)words,
+                                      .precision = precision };
+
+    make_ranges(ranges, cols);
+    in[2 * ld + cols - 1] = NAN;
+    in[3 * ld] = -INFINITY;
+    in[4 * ld + cols] = NAN; /* outside of its row */
+    cr_assert_eq(gsv_backend_ref()->compact(NULL, &op), GPUSERVE_OK);
+    for (size_t r = 0; r < COMPACT_ROWS; r++)
+        cr_expect_eq(want[r * words + words - 1], r != 2 && r != 3);
+    op.out = got;
+    for (int b = 1; b < target_count(); b++) {
+        const struct target *t = target_at(b);
+        struct gpuserve_stream *stream =
+            open_stream(t, GPUSERVE_DTYPE_FLOAT32, COMPACT_ROWS, cols, 1, 32);
+
+        memset(got, 0xA5, sizeof(got));
+        cr_assert_eq(t->backend->compact(stream, &op), GPUSERVE_OK);
+        t->backend->stream_destroy(&stream);
+        cr_expect_eq(memcmp(got, want, COMPACT_ROWS * words * sizeof(*got)), 0,
+                     "%s, %d columns, precision %u", t->name, cols, precision);
+    }
+    free_floats(in);
+}
+
+Test(rows, compact_has_the_bytes_of_ref)
+{
+    static const int32_t columns[] = { 1, 2, 3, 8, 15, 33, 64, 97 };
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++)
+            check_compact(columns[i], one);
 }

@@ -1,8 +1,9 @@
 /*
- * test_rows.c - embed, add_norm, pool, normalize and activate against ref.
+ * test_rows.c - embed, add_norm, pool, normalize, activate, max_sim and compact against ref.
  */
 #include "tests/kernels_cuda/harness.h"
 
+#include <gpuserve/retrieval.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,4 +348,181 @@ Test(kernels_cuda_rows, normalize_and_activate)
             free_buffer(&data), free_buffer(&gamma);
         }
     }
+}
+
+enum { LATE_TEXTS = 6, LATE_QUERIES = 40, LATE_ROWS = 90, LATE_NUMBERS = 149, LATE_PLACES = 16 };
+
+/* Two texts share a query; queries and texts are larger and smaller than tiles; one text has no
+ * rows, and one no query. The others are those that a backend adds. */
+static const struct gpuserve_max_sim_text late_texts[LATE_PLACES] = {
+    { 0, 33, 0, 70 },  { 33, 1, 70, 1 },  { 33, 1, 71, 64 },
+    { 0, 33, 135, 0 }, { 34, 0, 135, 5 }, { 34, 6, 140, 9 }
+};
+
+/* `size` bytes on the device, behind which is a guard. */
+static struct buffer make_bytes(const void *from, size_t size)
+{
+    struct buffer buffer = make_output(GPUSERVE_DTYPE_FLOAT32, size / sizeof(float));
+
+    cr_assert_eq(cuda_backend()->memory_write(cuda_device(), buffer.device, from, size, NULL),
+                 GPUSERVE_OK);
+    return buffer;
+}
+
+static void try_max_sim(const struct format *format, int32_t dim, bool normalize)
+{
+    static const struct lengths mix = { LATE_TEXTS, { 1, 1, 1, 1, 1, 1 } };
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_host_batch host = make_host_batch(&mix, 9, 1);
+    struct gpuserve_stream *stream = cuda_stream(format->dtype, 200, LATE_PLACES, 1, 0);
+    struct gpuserve_batch batch = begin(stream, &host);
+    const struct gpuserve_batch plain = oracle_batch(&host);
+    struct buffer in = make_input(format->dtype, LATE_ROWS * (size_t)dim, 41, 2.0f);
+    struct buffer query = make_input(GPUSERVE_DTYPE_FLOAT32, LATE_QUERIES * (size_t)dim, 42, 1.0f);
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, LATE_PLACES);
+    struct buffer texts = make_bytes(late_texts, sizeof(late_texts)), rows;
+    int32_t numbers[LATE_NUMBERS];
+    float want[LATE_TEXTS];
+    struct gpuserve_op_max_sim op = { .batch = &batch,
+                                      .in = in.device,
+                                      .query = query.device,
+                                      .texts = texts.device,
+                                      .out = out.device,
+                                      .dim = dim,
+                                      .normalize = normalize };
+    struct gpuserve_op_max_sim same = op;
+
+    for (int32_t i = 0; i < LATE_NUMBERS; i++)
+        numbers[i] = (17 * i + 3) % LATE_ROWS;
+    rows = make_bytes(numbers, sizeof(numbers));
+    op.rows = rows.device;
+    same.batch = &plain;
+    same.in = in.host;
+    same.query = query.host;
+    same.texts = late_texts;
+    same.rows = numbers;
+    same.out = want;
+    cr_assert_eq(gsv_backend_ref()->max_sim(NULL, &same), GPUSERVE_OK);
+    cr_assert_eq(cuda->max_sim(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    download(&out);
+    for (int32_t s = 0; s < batch.n_sequences; s++)
+        cr_expect_leq(distance(out.host + s, s < LATE_TEXTS ? want + s : &(float){ 0 }, 1), 3e-6,
+                      "%s, dim %d, normalize %d, text %d", format->name, dim, normalize, s);
+    for (int32_t s = batch.n_sequences; s < LATE_PLACES; s++)
+        cr_assert(isnan(out.host[s]), "a score past the batch was written");
+    free_buffer(&in), free_buffer(&query), free_buffer(&out), free_buffer(&texts);
+    free_buffer(&rows);
+    free_host_batch(&host);
+    cuda->stream_destroy(&stream);
+}
+
+Test(kernels_cuda_rows, max_sim)
+{
+    static const int32_t dims[] = { 16, 33, 128 };
+
+    for (size_t i = 0; i < 3 * sizeof(dims) / sizeof(dims[0]); i++)
+        for (int normalize = 0; normalize < 2 && !is_left_out(i); normalize++)
+            try_max_sim(&formats[i % 3], dims[i / 3], normalize);
+}
+
+/* A NaN in a row of one text alone, and rows of zeros, which have no direction. */
+Test(kernels_cuda_rows, max_sim_of_nan_and_of_zeros)
+{
+    static const struct lengths mix = { 3, { 1, 1, 1 } };
+    static const struct gpuserve_max_sim_text three[4] = { { 0, 2, 0, 2 },
+                                                           { 0, 2, 2, 2 },
+                                                           { 0, 2, 4, 1 } };
+    static const int32_t numbers[] = { 0, 1, 2, 3, 4 };
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_host_batch host = make_host_batch(&mix, 9, 1);
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT32, 64, 4, 1, 0);
+    struct gpuserve_batch batch = begin(stream, &host);
+    struct buffer in = make_input(GPUSERVE_DTYPE_FLOAT32, 5 * 8, 43, 1.0f);
+    struct buffer query = make_input(GPUSERVE_DTYPE_FLOAT32, 2 * 8, 44, 1.0f);
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, 4);
+    struct buffer texts = make_bytes(three, sizeof(three));
+    struct buffer rows = make_bytes(numbers, sizeof(numbers));
+    const struct gpuserve_op_max_sim op = {
+        &batch, in.device, query.device, texts.device, rows.device, out.device, 8, 1
+    };
+
+    in.host[3 * 8 + 7] = NAN;
+    for (int i = 0; i < 8; i++)
+        in.host[4 * 8 + i] = 0;
+    upload(&in);
+    cr_assert_eq(cuda->max_sim(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    download(&out);
+    cr_expect(isfinite(out.host[0]));
+    cr_expect(isnan(out.host[1]));
+    cr_expect_eq(out.host[2], 0);
+    free_buffer(&in), free_buffer(&query), free_buffer(&out), free_buffer(&texts);
+    free_buffer(&rows);
+    free_host_batch(&host);
+    cuda->stream_destroy(&stream);
+}
+
+enum { COMPACT_ROWS = 3, MAX_COMPACT = 300 };
+
+static size_t compact_bytes(uint32_t precision, size_t cols)
+{
+    if (precision == GPUSERVE_PRECISION_FLOAT16)
+        return 2 * cols;
+    return precision <= GPUSERVE_PRECISION_UINT8 ? cols : (cols + 7) / 8;
+}
+
+static void try_compact(int32_t cols, uint32_t precision)
+{
+    const struct gpuserve_backend *cuda = cuda_backend();
+    struct gpuserve_stream *stream = cuda_stream(GPUSERVE_DTYPE_FLOAT16, 16, 4, 1, 0);
+    const int32_t ld = cols + 2;
+    const size_t words = (compact_bytes(precision, (size_t)cols) + 3) / 4 + 1;
+    const size_t n = COMPACT_ROWS * words;
+    struct buffer in = make_input(GPUSERVE_DTYPE_FLOAT32, COMPACT_ROWS * (size_t)ld, 61, 1.5f);
+    struct buffer ranges = make_input(GPUSERVE_DTYPE_FLOAT32, 2 * (size_t)cols, 62, 1.0f);
+    struct buffer out = make_output(GPUSERVE_DTYPE_FLOAT32, n);
+    uint32_t want[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)], got[COMPACT_ROWS * (MAX_COMPACT / 2 + 2)];
+    struct gpuserve_op_compact op = { .in = in.device,
+                                      .out = out.device,
+                                      .ranges = ranges.device,
+                                      .rows = COMPACT_ROWS,
+                                      .cols = cols,
+                                      .ld = ld,
+                                      .words = (int32_t)words,
+                                      .precision = precision };
+    struct gpuserve_op_compact same = op;
+
+    for (int32_t c = 0; c < cols; c++) { /* minima below maxima, some equal */
+        ranges.host[c] = -fabsf(ranges.host[c]);
+        ranges.host[cols + c] = c % 5 == 2 ? ranges.host[c] : fabsf(ranges.host[cols + c]);
+    }
+    in.host[ld] = 1e30f;
+    in.host[ld + cols - 1] = -3e-6f;
+    in.host[2 * ld + cols / 2] = cols % 2 ? NAN : INFINITY;
+    in.host[cols] = NAN; /* between two rows */
+    upload(&in), upload(&ranges);
+    same.in = in.host;
+    same.ranges = ranges.host;
+    same.out = want;
+    cr_assert_eq(gsv_backend_ref()->compact(NULL, &same), GPUSERVE_OK);
+    begin_any(stream);
+    cr_assert_eq(cuda->compact(stream, &op), GPUSERVE_OK);
+    finish(stream, out.device);
+    cr_assert_eq(cuda->memory_read(cuda_device(), got, out.device, n * sizeof(*got), NULL),
+                 GPUSERVE_OK);
+    download(&out); /* looks at the guard */
+    cr_expect_eq(memcmp(got, want, n * sizeof(*got)), 0, "%d columns, precision %u", cols,
+                 precision);
+    free_buffer(&in), free_buffer(&ranges), free_buffer(&out);
+    cuda->stream_destroy(&stream);
+}
+
+Test(kernels_cuda_rows, compact)
+{
+    static const int32_t columns[] = { 1, 2, 31, 33, 100, 257 };
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++)
+            try_compact(columns[i], one);
 }

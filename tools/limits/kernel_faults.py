@@ -17,9 +17,11 @@ WGMMA = "kernels/cuda/ops/gemm_wgmma.cu"
 ATTENTION = "kernels/cuda/attention/attention_mma.cuh"
 NORM = "kernels/cuda/ops/rownorm.cuh"
 POOL = "kernels/cuda/ops/pool.cu"
+MAX_SIM = "kernels/cuda/ops/max_sim.cu"
+COMPACT = "kernels/cuda/ops/compact.cu"
 LT = "kernels/cuda/runtime/cublaslt.cu"
 TUNER = "kernels/cuda/runtime/cublaslt_tuner.cu"
-TESTS = {GEMM: "linear", WGMMA: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", LT: "faults linear", TUNER: "faults",
+TESTS = {GEMM: "linear", WGMMA: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", MAX_SIM: "rows", COMPACT: "rows", LT: "faults linear", TUNER: "faults",
          "kernels/cuda/ops/bias_act.cu": "linear", "kernels/cuda/ops/glu.cu": "gates", "kernels/cuda/ops/math.cuh": "linear",
          "kernels/cuda/ops/embed.cu": "rows", "kernels/cuda/ops/gemv.cu": "linear"}
 # (name, file, text, its replacement)
@@ -73,6 +75,19 @@ FAULTS = (
     ("pooling: the first token weighs nothing", POOL, "static_cast<float>(i + 1)", "static_cast<float>(i)"),
     ("pooling: a text without tokens is divided by 0", POOL, "n > 0 ? x / total_weight(args.pooling, n) : 0.f", "x / total_weight(args.pooling, n)"),
     ("pooling: the groups but the first are lost", POOL, "for (int g = 1; g < args.n_groups; g++)", "for (int g = 1; g < 1; g++)"),
+    ("max_sim: no barrier before a tile is read", MAX_SIM, "            __syncthreads();\n            add_columns", "            add_columns"),
+    ("max_sim: a tile is overwritten while it is read", MAX_SIM, "            __syncthreads(); /* no thread reads the tiles before these any more */\n", ""),
+    ("max_sim: rows past the text count", MAX_SIM, "        if (across + j * ACROSS >= n)\n            continue;\n", ""),
+    ("max_sim: the maximum of half the lanes", MAX_SIM, "for (int distance = ACROSS / 2;", "for (int distance = ACROSS / 4;"),
+    ("max_sim: rows in order, whatever their numbers", MAX_SIM, "numbers ? numbers[i] : i", "i"),
+    ("max_sim: a text without rows has a score", MAX_SIM, "first < text.n_query && text.n > 0;", "first < text.n_query;"),
+    ("max_sim: rows keep their length", MAX_SIM, "normalize ? sqrtf(sums.square[j]) : 1.f", "1.f"),
+    ("max_sim: query rows of the first tile alone", MAX_SIM, "static_cast<size_t>(text.query + first)", "static_cast<size_t>(text.query)"),
+    ("compact: bytes past the row", COMPACT, "(word ^ flip) & mask_of<Kind>(n)", "word ^ flip"),
+    ("compact: a NaN is not told", COMPACT, "is_wrong = is_wrong || !(fabsf(x) < INFINITY); /* NaN too */", ""),
+    ("compact: the thread's own columns are finite", COMPACT, "__syncthreads_or(is_wrong) != 0", "is_wrong"),
+    ("compact: the minimum is not subtracted", COMPACT, "(x - min) / (width", "x / (width"),
+    ("compact: bits in the order of columns", COMPACT, "(j / 8 * 8 + 7 - j % 8)", "j"),
     ("activation: the residual is lost", "kernels/cuda/ops/bias_act.cu", "gemm.residual ? y[j] + gsv_to_float(residual.v[j]) : y[j]", "y[j]"),
     ("gate: the value is lost", "kernels/cuda/ops/glu.cu", "y[j] * value[j]", "y[j]"),
     ("GELU: negative values as positive", "kernels/cuda/ops/math.cuh", "fmaxf(x, 0.f)", "fabsf(x)"),

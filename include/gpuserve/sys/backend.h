@@ -17,7 +17,8 @@
  *   batch_begin   uploads ids and lengths in one copy. A backend with a recording of this program
  *                 and shape (CUDA graph) may replay it: it sets *replayed, and the caller skips the
  *                 operations.
- *   embed, linear, [rotate,] attention, add_norm, [glu,] ..., pool, linear, normalize / activate
+ *   embed, linear, [rotate,] attention, add_norm, [glu,] ..., pool, linear, normalize / activate, or
+ *   max_sim, compact: those from pool on are in outputs.h
  *   batch_end     one copy of the result to the host
  *   stream_wait   the result is in the caller's memory, or the error says what failed
  *
@@ -34,14 +35,15 @@
 #define GPUSERVE_SYS_BACKEND_H
 
 #include <gpuserve/compute.h>
+#include <gpuserve/sys/outputs.h>
 #include <gpuserve/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** Changes with every change of this header that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 10u
+/** Changes with every change of this header or of outputs.h that affects a compiled plugin. */
+#define GPUSERVE_BACKEND_ABI 11u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -153,15 +155,6 @@ enum gpuserve_norm {
                                   the variance of (x - mean) */
     GPUSERVE_NORM_RMS = 1,   /**< x / sqrt(mean of x^2 + eps) * gamma + beta */
     GPUSERVE_NORM_NONE = 2   /**< x * gamma + beta */
-};
-
-enum gpuserve_pooling {
-    GPUSERVE_POOL_CLS = 1,           /**< the first token */
-    GPUSERVE_POOL_MEAN = 2,
-    GPUSERVE_POOL_MAX = 3,
-    GPUSERVE_POOL_MEAN_SQRT_LEN = 4, /**< sum / sqrt(n) */
-    GPUSERVE_POOL_WEIGHTED_MEAN = 5, /**< token i of n has weight i + 1 */
-    GPUSERVE_POOL_LAST = 6
 };
 
 /** out[r] = norm(word_scale * word[ids[r]] + position[positions[r]] + type[type_ids[r]]). */
@@ -306,31 +299,6 @@ struct gpuserve_op_attention {
                                                       ascending */
     int32_t                      position_rows;
     int32_t                      reserved;
-};
-
-/** Pooling: reduces the token rows of each sequence to one vector. The output is always float32. */
-struct gpuserve_op_pool {
-    const struct gpuserve_batch *batch;
-    const void                  *in;      /**< [n_rows, hidden] */
-    float                       *out;     /**< [n_sequences, columns], rows out_ld floats apart */
-    int32_t                      pooling; /**< gpuserve_pooling */
-    int32_t                      hidden;
-    int32_t                      columns; /**< number of leading columns to keep; hidden keeps
-                                               all */
-    int32_t                      out_ld;
-    int32_t                      normalize; /**< 1: divide by max(L2 norm, 1e-12) after the cut */
-};
-
-/** In place on float32 rows: x / max(|x|_2, 1e-12), or an activation or LayerNorm. */
-struct gpuserve_op_rows {
-    float  *data; /**< [rows, cols], rows ld floats apart */
-    int32_t rows;
-    int32_t cols;
-    int32_t ld;
-    int32_t activation; /**< activate only: RELU to LAYERNORM */
-    float   eps;        /**< LAYERNORM only, as the next two */
-    const float *gamma; /**< [cols] or NULL: ones */
-    const float *beta;  /**< [cols] or NULL: zeros */
 };
 
 /** C = alpha * op(A) op(B) + beta * C; see gpuserve_matmul_job. m, n and k are positive. */
@@ -536,6 +504,10 @@ struct gpuserve_backend {
     gpuserve_status (*pool)(struct gpuserve_stream *stream, const struct gpuserve_op_pool *op);
     gpuserve_status (*normalize)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
     gpuserve_status (*activate)(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+    gpuserve_status (*max_sim)(struct gpuserve_stream *stream,
+                               const struct gpuserve_op_max_sim *op);
+    gpuserve_status (*compact)(struct gpuserve_stream *stream,
+                               const struct gpuserve_op_compact *op);
 
     /* --- arithmetic: on a stream outside of a batch, finished when the call returns ---------- */
 

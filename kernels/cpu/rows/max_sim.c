@@ -4,9 +4,14 @@
  * A tile of GSV_QUERY_ROWS by GSV_DOCUMENT_ROWS dot products is one vector of sums: each product
  * has a vector of partial sums, and a transpose adds up the lanes of all of them at once. The bits
  * of a dot product depend on its two rows alone. Rows past the end repeat the last one.
+ *
+ * Tiles of the document are the outer loop, so that each row's length is computed once; the query
+ * stays in the cache.
  */
 #include "kernels/cpu/rows/lanes.h"
 #include "kernels/cpu/runtime/isa_symbols.h"
+
+#include <math.h>
 
 #if GSV_VL == 16
 #define GSV_QUERY_ROWS 4
@@ -19,14 +24,17 @@
 #define GSV_DOCUMENT_ROWS 2
 #endif
 
-/* The rows of `rows` from `first` on. */
-GSV_INLINE void point_at(const float *at[], int n, const float *rows, size_t first, size_t n_rows,
-                         size_t dim)
+#define MIN_LENGTH 1e-12f
+
+/* Rows `first` to `first + n - 1` of n_rows, whose numbers are in `numbers`, or NULL: consecutive.
+ */
+GSV_INLINE void point_at(const float *at[], int n, const float *rows, const int32_t *numbers,
+                         size_t first, size_t n_rows, size_t dim)
 {
     for (int i = 0; i < n; i++) {
-        const size_t row = first + (size_t)i;
+        const size_t end = first + (size_t)i, row = end < n_rows ? end : n_rows - 1;
 
-        at[i] = rows + (row < n_rows ? row : n_rows - 1) * dim;
+        at[i] = rows + (numbers ? (size_t)numbers[row] : row) * dim;
     }
 }
 
@@ -56,6 +64,33 @@ GSV_INLINE vf multiply_tile(const float *const query[], const float *const docum
     return total;
 }
 
+/* The length of a row, at least MIN_LENGTH; a NaN stays. */
+GSV_INLINE float length_of(const float *row, int32_t dim)
+{
+    vf square = vf_set(0.0f);
+    float length;
+
+    for (int32_t c = 0; c < dim; c += GSV_VL) {
+        const vf x = load_lanes(row + c, lanes_at(dim, c));
+
+        square = vf_fma(x, x, square);
+    }
+    length = sqrtf(vf_sum(square));
+    return length < MIN_LENGTH ? MIN_LENGTH : length;
+}
+
+/* The divisors of a tile's products. */
+GSV_INLINE vf divisors_of(const float *const document[], int32_t dim)
+{
+    float lanes[GSV_VL];
+
+    for (int d = 0; d < GSV_DOCUMENT_ROWS; d++)
+        lanes[d] = length_of(document[d], dim);
+    for (int i = GSV_DOCUMENT_ROWS; i < GSV_VL; i++)
+        lanes[i] = lanes[i % GSV_DOCUMENT_ROWS];
+    return vf_load(lanes);
+}
+
 /* A NaN stays. */
 GSV_INLINE float larger(float best, float value)
 {
@@ -66,23 +101,23 @@ void GSV_VARIANT(gsv_max_sim)(const struct gsv_max_sim *op, float *best)
 {
     const int32_t dim = (int32_t)op->dim;
 
-    for (size_t q = 0; q < op->n_query; q += GSV_QUERY_ROWS) {
-        const float *query[GSV_QUERY_ROWS];
-        float max[GSV_QUERY_ROWS];
+    for (size_t q = 0; q < op->n_query; q++)
+        best[q] = -__builtin_inff();
+    for (size_t d = 0; d < op->n_document; d += GSV_DOCUMENT_ROWS) {
+        const float *query[GSV_QUERY_ROWS], *document[GSV_DOCUMENT_ROWS];
+        vf divisors = vf_set(1.0f);
 
-        point_at(query, GSV_QUERY_ROWS, op->query, q, op->n_query, op->dim);
-        for (int i = 0; i < GSV_QUERY_ROWS; i++)
-            max[i] = -__builtin_inff();
-        for (size_t d = 0; d < op->n_document; d += GSV_DOCUMENT_ROWS) {
-            const float *document[GSV_DOCUMENT_ROWS];
+        point_at(document, GSV_DOCUMENT_ROWS, op->document, op->rows, d, op->n_document, op->dim);
+        if (op->normalizes)
+            divisors = divisors_of(document, dim);
+        for (size_t q = 0; q < op->n_query; q += GSV_QUERY_ROWS) {
+            const size_t left = op->n_query - q, n = left < GSV_QUERY_ROWS ? left : GSV_QUERY_ROWS;
             float lanes[GSV_VL];
 
-            point_at(document, GSV_DOCUMENT_ROWS, op->document, d, op->n_document, op->dim);
-            vf_store(lanes, multiply_tile(query, document, dim));
-            for (int i = 0; i < GSV_VL; i++)
-                max[i / GSV_DOCUMENT_ROWS] = larger(max[i / GSV_DOCUMENT_ROWS], lanes[i]);
+            point_at(query, GSV_QUERY_ROWS, op->query, NULL, q, op->n_query, op->dim);
+            vf_store(lanes, multiply_tile(query, document, dim) / divisors);
+            for (size_t i = 0; i < n * GSV_DOCUMENT_ROWS; i++)
+                best[q + i / GSV_DOCUMENT_ROWS] = larger(best[q + i / GSV_DOCUMENT_ROWS], lanes[i]);
         }
-        for (size_t i = 0; i < GSV_QUERY_ROWS && q + i < op->n_query; i++)
-            best[q + i] = max[i];
     }
 }

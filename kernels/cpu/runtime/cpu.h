@@ -106,6 +106,10 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
 gpuserve_status gsv_cpu_normalize(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cpu_activate(struct gpuserve_stream *stream, const struct gpuserve_op_rows *op);
+gpuserve_status gsv_cpu_compact(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_compact *op);
+gpuserve_status gsv_cpu_op_max_sim(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_max_sim *op);
 
 /* chain.c */
 gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op_chain *op,

@@ -201,11 +201,31 @@ const struct gsv_cpu_isa *gsv_cpu_choose_portable_isa(void)
 }
 
 /*
- * Late interaction with the best instruction set of the processor, chosen at the first
- * call.
+ * Late interaction and compact vectors, also outside of a stream.
  */
 
-void gsv_cpu_max_sim(const struct gsv_max_sim *op, float *best)
+#define MAX_SIM_ROWS 32 /* query rows at a time; a multiple of the rows of a kernel's tile */
+
+float gsv_cpu_sum_max_sim(const struct gsv_cpu_isa *isa, const struct gsv_max_sim *op)
+{
+    struct gsv_max_sim part = *op;
+    float best[MAX_SIM_ROWS];
+    double sum = 0;
+
+    for (size_t first = 0; first < op->n_query && op->n_document > 0; first += MAX_SIM_ROWS) {
+        const size_t left = op->n_query - first;
+
+        part.query = op->query + first * op->dim;
+        part.n_query = left < MAX_SIM_ROWS ? left : MAX_SIM_ROWS;
+        isa->max_sim(&part, best);
+        for (size_t i = 0; i < part.n_query; i++)
+            sum += (double)best[i];
+    }
+    return (float)sum;
+}
+
+/* The best instruction set of the processor, chosen at the first call. */
+static const struct gsv_cpu_isa *best_isa(void)
 {
     static _Atomic(const struct gsv_cpu_isa *) chosen;
     const struct gsv_cpu_isa *isa = atomic_load(&chosen);
@@ -214,5 +234,16 @@ void gsv_cpu_max_sim(const struct gsv_max_sim *op, float *best)
         isa = gsv_cpu_choose_isa();
         atomic_store(&chosen, isa);
     }
-    isa->max_sim(op, best);
+    return isa;
+}
+
+float gsv_cpu_max_sim(const struct gsv_max_sim *op)
+{
+    return gsv_cpu_sum_max_sim(best_isa(), op);
+}
+
+void gsv_cpu_compact_row(const float *row, size_t n, uint32_t precision, const float *ranges,
+                         uint8_t *to)
+{
+    best_isa()->compact(row, n, precision, ranges, to);
 }

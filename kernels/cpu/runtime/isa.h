@@ -151,8 +151,14 @@ struct gsv_cpu_isa {
     void (*lstm_gates)(const struct gsv_lstm_gates *gates);
     void (*gru_gates)(const struct gsv_lstm_gates *gates);
     void (*gru_reset)(const struct gsv_lstm_gates *gates); /* c = s(r) * h */
+    void (*compact)(const float *row, size_t n, uint32_t precision, const float *ranges,
+                    uint8_t *to);
+    /* best[i] = the largest dot product of query row i with a document row: kernels.h. */
     void (*max_sim)(const struct gsv_max_sim *op, float *best);
 };
+
+/* The sum over the query rows, as gsv_cpu_max_sim(), with this instruction set. */
+float gsv_cpu_sum_max_sim(const struct gsv_cpu_isa *isa, const struct gsv_max_sim *op);
 
 /* Floats of scratch per thread, enough for either attention function. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows);

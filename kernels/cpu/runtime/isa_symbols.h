@@ -65,6 +65,8 @@ void GSV_VARIANT(gsv_add_scaled)(const struct gpuserve_op_add_scaled *op, int32_
 void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
 void GSV_VARIANT(gsv_gru_gates)(const struct gsv_lstm_gates *gates);
 void GSV_VARIANT(gsv_gru_reset)(const struct gsv_lstm_gates *gates);
+void GSV_VARIANT(gsv_compact)(const float *row, size_t n, uint32_t precision, const float *ranges,
+                              uint8_t *to);
 void GSV_VARIANT(gsv_max_sim)(const struct gsv_max_sim *op, float *best);
 void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 

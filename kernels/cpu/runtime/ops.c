@@ -1,10 +1,12 @@
 /*
  * ops.c - cuts all operations except the matrix products into tasks for the stream's threads.
  *
- * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling: one
- * sequence. Each call returns when all tasks are done.
+ * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling and late
+ * interaction: one sequence. Each call returns when all tasks are done.
  */
 #include "kernels/cpu/runtime/cpu.h"
+
+#include "lib/base/number.h"
 
 #include <stdbool.h>
 
@@ -119,5 +121,56 @@ gpuserve_status gsv_cpu_pool(struct gpuserve_stream *stream, const struct gpuser
     struct op_job job = { stream, op };
 
     gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, pool_task, &job);
+    return GPUSERVE_OK;
+}
+
+static void max_sim_task(void *job_, int32_t thread, int32_t task)
+{
+    const struct op_job *job = job_;
+    const struct gpuserve_op_max_sim *op = job->op;
+    const struct gpuserve_max_sim_text *text = &op->texts[task];
+    const struct gsv_max_sim one = {
+        .query = op->query + (size_t)text->query * (size_t)op->dim,
+        .n_query = (size_t)text->n_query,
+        .document = op->in,
+        .rows = op->rows + text->first,
+        .n_document = (size_t)text->n,
+        .dim = (size_t)op->dim,
+        .normalizes = op->normalize != 0,
+    };
+
+    (void)thread;
+    op->out[task] = gsv_cpu_sum_max_sim(job->stream->isa, &one);
+}
+
+gpuserve_status gsv_cpu_op_max_sim(struct gpuserve_stream *stream,
+                                   const struct gpuserve_op_max_sim *op)
+{
+    struct op_job job = { stream, op };
+
+    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences, max_sim_task, &job);
+    return GPUSERVE_OK;
+}
+
+static void compact_rows(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct op_job *job = job_;
+    const struct gpuserve_op_compact *op = job->op;
+
+    for (; row < row_end; row++) {
+        const float *in = op->in + (size_t)row * (size_t)op->ld;
+        uint32_t *out = op->out + (size_t)row * (size_t)op->words;
+
+        if (op->words > 1)
+            out[op->words - 2] = 0; /* behind the last byte */
+        job->stream->isa->compact(in, (size_t)op->cols, op->precision, op->ranges, (uint8_t *)out);
+        out[op->words - 1] = gsv_all_finite(in, (size_t)op->cols);
+    }
+}
+
+gpuserve_status gsv_cpu_compact(struct gpuserve_stream *stream,
+                                const struct gpuserve_op_compact *op)
+{
+    gsv_cpu_run_rows(stream, compact_rows, &(struct op_job){ stream, op }, op->rows, op->cols);
     return GPUSERVE_OK;
 }

@@ -43,5 +43,6 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .lstm_gates = GSV_VARIANT(gsv_lstm_gates),
     .gru_gates = GSV_VARIANT(gsv_gru_gates),
     .gru_reset = GSV_VARIANT(gsv_gru_reset),
+    .compact = GSV_VARIANT(gsv_compact),
     .max_sim = GSV_VARIANT(gsv_max_sim),
 };

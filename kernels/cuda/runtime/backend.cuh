@@ -47,6 +47,9 @@ cudaError_t gsv_cuda_pool(const struct gpuserve_op_pool *op, enum gsv_element el
                           cudaStream_t stream);
 cudaError_t gsv_cuda_normalize(const struct gpuserve_op_rows *op, cudaStream_t stream);
 cudaError_t gsv_cuda_activate(const struct gpuserve_op_rows *op, cudaStream_t stream);
+cudaError_t gsv_cuda_compact(const struct gpuserve_op_compact *op, cudaStream_t stream);
+cudaError_t gsv_cuda_max_sim(const struct gpuserve_op_max_sim *op, enum gsv_element element,
+                             cudaStream_t stream);
 
 /* A work item of attention: some query rows of one sequence. Rows that belong to no sequence form
  * items with n_keys = 0, whose output is set to zero. */
@@ -288,6 +291,10 @@ gpuserve_status gsv_cuda_op_normalize(struct gpuserve_stream *stream,
                                       const struct gpuserve_op_rows *op);
 gpuserve_status gsv_cuda_op_activate(struct gpuserve_stream *stream,
                                      const struct gpuserve_op_rows *op);
+gpuserve_status gsv_cuda_op_compact(struct gpuserve_stream *stream,
+                                    const struct gpuserve_op_compact *op);
+gpuserve_status gsv_cuda_op_max_sim(struct gpuserve_stream *stream,
+                                    const struct gpuserve_op_max_sim *op);
 
 /* Compute entries of the table: matmul.cu, chain.cu, lstm.cu, random.cu. */
 gpuserve_status gsv_cuda_op_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,

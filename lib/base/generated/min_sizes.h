@@ -18,7 +18,7 @@
 { "gpuserve_head", 32 }, /* 0.2.0 */
 { "gpuserve_http_model", 72 }, /* 0.2.0 */
 { "gpuserve_http_options", 328 }, /* 0.2.0 */
-{ "gpuserve_job", 216 }, /* 0.2.0 */
+{ "gpuserve_job", 248 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
 { "gpuserve_lstm_job", 96 }, /* 0.2.0 */
 { "gpuserve_lstm_network", 40 }, /* 0.2.0 */

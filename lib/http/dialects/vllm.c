@@ -304,17 +304,34 @@ static void write_max_sims(struct gsv_exchange *exchange)
     end_list(exchange);
 }
 
+static bool make_side(struct gsv_exchange *exchange, const json_t *side, size_t n,
+                      struct gsv_inputs *inputs)
+{
+    if (!gsv_inputs_make(exchange, n, false, inputs))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        set_text(inputs, i, side_text(side, i));
+    return true;
+}
+
 static bool start_side(struct gsv_exchange *exchange, const json_t *side, size_t n, uint32_t role,
                        gsv_handler done)
 {
     const struct score_sides *sides = exchange->state;
     struct gsv_inputs inputs;
 
-    if (!gsv_inputs_make(exchange, n, false, &inputs))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        set_text(&inputs, i, side_text(side, i));
-    return gsv_late_vectors_start(exchange, &inputs, role, sides->truncation, done);
+    return make_side(exchange, side, n, &inputs) &&
+           gsv_late_vectors_start(exchange, &inputs, role, sides->truncation, done);
+}
+
+/* All documents have one query: the job makes the scores. */
+static bool start_scores(struct gsv_exchange *exchange, const struct score_sides *sides)
+{
+    struct gsv_inputs inputs;
+
+    return make_side(exchange, sides->second, sides->n, &inputs) &&
+           gsv_max_sim_start(exchange, &inputs, sides->queries[0], sides->n_vectors[0],
+                             sides->truncation, write_pair_scores);
 }
 
 static void on_queries(struct gsv_exchange *exchange)
@@ -323,7 +340,10 @@ static void on_queries(struct gsv_exchange *exchange)
 
     for (size_t i = 0; i < sides->n_first; i++)
         sides->queries[i] = gsv_late_vectors(exchange, i, &sides->n_vectors[i]);
-    start_side(exchange, sides->second, sides->n, GPUSERVE_ROLE_DOCUMENT, write_max_sims);
+    if (sides->n_first == 1 && gsv_scores_max_sim(exchange, sides->n_vectors[0]))
+        start_scores(exchange, sides);
+    else
+        start_side(exchange, sides->second, sides->n, GPUSERVE_ROLE_DOCUMENT, write_max_sims);
 }
 
 static void score_max_sims(struct gsv_exchange *exchange, struct score_sides *sides)

@@ -1,6 +1,9 @@
 /*
  * compact.c - converts embeddings to compact types; calibrates the ranges of int8 and uint8.
  *
+ * A job makes the vectors of a single precision itself; of several it makes floats, which are
+ * converted for the reply.
+ *
  *   gsv_compact_start -> ranges given or known: gsv_call_start(job)
  *                     -> else: gsv_call_start(calibration texts) -> on_calibrated -> the job
  *
@@ -139,10 +142,22 @@ bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *co
     return start_calibration(exchange, compact);
 }
 
+void gsv_compact_job(const struct gsv_exchange *exchange, const struct gsv_compact *compact,
+                     gpuserve_job *job)
+{
+    for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++) {
+        if (compact->precisions != 1u << one || job->n_more > 0 || exchange->served->dim < 2)
+            continue;
+        job->precision = one;
+        job->ranges = compact->ranges;
+    }
+}
+
 static bool start_job(struct gsv_exchange *exchange)
 {
     struct gsv_compact *compact = exchange->compact;
 
+    gsv_compact_job(exchange, compact, &compact->job);
     return gsv_call_start(exchange, &compact->job, &compact->inputs, compact->finish);
 }
 
@@ -167,6 +182,17 @@ static void put_bytes_as_numbers(struct gsv_buffer *to, const uint8_t *bytes, si
     gsv_buffer_text(to, "]");
 }
 
+static void put_bytes(struct gsv_buffer *to, const uint8_t *bytes, size_t n, uint32_t precision,
+                      bool base64)
+{
+    if (base64)
+        gsv_put_base64(to, bytes, n);
+    else
+        put_bytes_as_numbers(to, bytes, n,
+                             precision == GPUSERVE_PRECISION_INT8 ||
+                                 precision == GPUSERVE_PRECISION_BINARY);
+}
+
 void gsv_put_compact(struct gsv_exchange *exchange, const struct gsv_compact *compact, size_t i,
                      uint32_t precision, bool base64)
 {
@@ -180,15 +206,16 @@ void gsv_put_compact(struct gsv_exchange *exchange, const struct gsv_compact *co
         gsv_put_floats(to, row, columns);
         return;
     }
+    if (exchange->work.job.precision != GPUSERVE_PRECISION_FLOAT32) {
+        put_bytes(to, (const uint8_t *)exchange->work.job.output + i * bytes, bytes, precision,
+                  base64);
+        return;
+    }
     made = malloc(bytes + 1);
     if (!made || gpuserve_quantize(row, 1, columns, precision, compact->ranges, made, bytes,
                                    NULL) != GPUSERVE_OK)
         to->failed = true;
-    else if (base64)
-        gsv_put_base64(to, made, bytes);
     else
-        put_bytes_as_numbers(to, made, bytes,
-                             precision == GPUSERVE_PRECISION_INT8 ||
-                                 precision == GPUSERVE_PRECISION_BINARY);
+        put_bytes(to, made, bytes, precision, base64);
     free(made);
 }

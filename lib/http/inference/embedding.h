@@ -42,6 +42,10 @@ bool gsv_compact_start(struct gsv_exchange *exchange, struct gsv_compact *compac
 bool gsv_compact_calibrate(struct gsv_exchange *exchange, struct gsv_compact *compact,
                            const gpuserve_job *job, bool (*start)(struct gsv_exchange *exchange));
 
+/* Lets a job make its vectors in the precision, if the request wants one alone. */
+void gsv_compact_job(const struct gsv_exchange *exchange, const struct gsv_compact *compact,
+                     gpuserve_job *job);
+
 /* Appends row i in a precision: a JSON list of numbers, or a base64 string of its bytes, which are
  * little-endian. */
 void gsv_put_compact(struct gsv_exchange *exchange, const struct gsv_compact *compact, size_t i,

@@ -62,6 +62,8 @@ static size_t columns_of(const struct gsv_exchange *exchange, uint32_t task)
         return gpuserve_model_sparse_dim(served->model);
     case GPUSERVE_TASK_TOKEN_LABELS:
         return served->n_token_labels;
+    case GPUSERVE_TASK_MAX_SIM:
+        return 1;
     default:
         return (size_t)json_integer_value(json_object_get(served->facts, "token_dim"));
     }
@@ -99,6 +101,8 @@ static bool make_output(struct gsv_exchange *exchange, const struct gsv_inputs *
                                  &work->job.output_capacity, &left);
     if (!work->job.output)
         return false;
+    if (work->job.precision != GPUSERVE_PRECISION_FLOAT32)
+        work->job.output_capacity *= sizeof(float); /* bytes */
     for (size_t i = 0; i < work->job.n_more; i++) {
         work->more[i] = (gpuserve_output){ .task = work->job.more[i].task };
         work->more[i].rows = make_rows(exchange, inputs, work->more[i].task, &work->more_columns[i],

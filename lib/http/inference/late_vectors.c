@@ -1,6 +1,6 @@
 /*
- * late_vectors.c - jobs of token vectors. Their texts are tokenized here, since the capacity of the
- * output depends on the number of tokens.
+ * late_vectors.c - jobs of token vectors, and of their MaxSim with a query. Texts of the former are
+ * tokenized here, since the capacity of the output depends on the number of tokens.
  */
 #include "lib/http/inference/tasks.h"
 
@@ -72,4 +72,24 @@ float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n
     *n = offsets[i + 1] - offsets[i];
     *n = *n > skipped ? *n - skipped : 0;
     return exchange->work.job.output + (offsets[i] + skipped) * exchange->work.columns;
+}
+
+bool gsv_scores_max_sim(const struct gsv_exchange *exchange, size_t n_query)
+{
+    return n_query <= GPUSERVE_MAX_QUERY_VECTORS &&
+           json_integer_value(json_object_get(exchange->served->facts, "cache_bytes")) == 0;
+}
+
+bool gsv_max_sim_start(struct gsv_exchange *exchange, const struct gsv_inputs *documents,
+                       const float *query, size_t n_query, uint32_t truncation, gsv_handler done)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.task = GPUSERVE_TASK_MAX_SIM;
+    job.role = GPUSERVE_ROLE_DOCUMENT;
+    job.truncation = truncation;
+    job.prompt_name = gsv_prompt_named(exchange, gsv_document_prompts);
+    job.query_vectors = query;
+    job.n_query_vectors = n_query;
+    return gsv_call_start(exchange, &job, documents, done);
 }

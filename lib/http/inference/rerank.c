@@ -3,7 +3,9 @@
  *
  *   cross-encoder: pairs -> on_pairs -> sort -> finish
  *   embedder:      query -> on_query -> documents -> on_documents -> dot products -> sort -> finish
- *   multi-vector:  the same with token vectors and gpuserve_max_sim()
+ *   multi-vector:  query -> on_query -> documents with its token vectors -> on_documents -> sort ->
+ *                  finish; gsv_scores_max_sim() says whether the library or gpuserve_max_sim()
+ * scores
  */
 #include "lib/http/inference/tasks.h"
 
@@ -144,19 +146,30 @@ static bool is_max_sim(const struct gsv_rerank *rerank)
     return rerank->method == GPUSERVE_RERANK_MAX_SIM;
 }
 
+/* MaxSim of document i. */
+static float max_sim_of(const struct gsv_exchange *exchange, size_t i)
+{
+    const struct gsv_rerank *rerank = exchange->rerank;
+    const float *vectors;
+    size_t n;
+
+    if (exchange->work.job.task == GPUSERVE_TASK_MAX_SIM)
+        return gsv_call_row(exchange, i)[0];
+    vectors = gsv_late_vectors(exchange, i, &n);
+    return gpuserve_max_sim(rerank->query_vector, rerank->n_query, vectors, n,
+                            exchange->work.columns);
+}
+
 /* The cosine of document i, or its MaxSim divided by the query's tokens; raw: the sum. */
 static float score_of(const struct gsv_exchange *exchange, size_t i)
 {
     const struct gsv_rerank *rerank = exchange->rerank;
-    const size_t dim = exchange->work.columns;
-    const float *vectors;
     float score;
-    size_t n;
 
     if (!is_max_sim(rerank))
-        return gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i), dim);
-    vectors = gsv_late_vectors(exchange, i, &n);
-    score = gpuserve_max_sim(rerank->query_vector, rerank->n_query, vectors, n, dim);
+        return gpuserve_dot(rerank->query_vector, gsv_call_row(exchange, i),
+                            exchange->work.columns);
+    score = max_sim_of(exchange, i);
     return rerank->raw || rerank->n_query == 0 ? score : score / (float)rerank->n_query;
 }
 
@@ -196,7 +209,11 @@ static void on_query(struct gsv_exchange *exchange)
     rerank->query_vector = exchange->work.job.output; /* lives as long as the exchange */
     if (is_max_sim(rerank))
         rerank->query_vector = gsv_late_vectors(exchange, 0, &rerank->n_query);
-    start_vectors(exchange, &rerank->documents, GPUSERVE_ROLE_DOCUMENT, on_documents);
+    if (is_max_sim(rerank) && gsv_scores_max_sim(exchange, rerank->n_query))
+        gsv_max_sim_start(exchange, &rerank->documents, rerank->query_vector, rerank->n_query,
+                          rerank->truncation, on_documents);
+    else
+        start_vectors(exchange, &rerank->documents, GPUSERVE_ROLE_DOCUMENT, on_documents);
 }
 
 static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank)

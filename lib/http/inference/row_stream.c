@@ -72,6 +72,10 @@ static bool start_block(struct gsv_exchange *exchange)
     gsv_inputs_into(&block, &job);
     job.output = rows->output;
     job.output_capacity = block.n * exchange->work.columns;
+    if (exchange->compact)
+        gsv_compact_job(exchange, exchange->compact, &job);
+    if (job.precision != GPUSERVE_PRECISION_FLOAT32)
+        job.output_capacity *= sizeof(float); /* bytes */
     return gsv_call_submit(exchange, &job, on_block);
 }
 
@@ -104,6 +108,7 @@ bool gsv_row_stream_start(struct gsv_exchange *exchange, struct gsv_row_stream *
         return false;
     rows->stream.next = next_block;
     rows->columns = columns;
+    exchange->compact = compact;
     exchange->usage.n_characters += inputs->n_characters;
     /* Between two blocks a model with `keep_alive` 0 would be suspended. */
     exchange->holds_model = true;

@@ -149,6 +149,15 @@ bool gsv_late_vectors_start(struct gsv_exchange *exchange, const struct gsv_inpu
 /* The vectors of text i of the finished job, which live as long as the exchange. */
 float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n);
 
+/* Whether the library scores documents against a query of so many vectors. It does not where the
+ * model has a result cache: that keeps the documents' vectors for the next query. */
+bool gsv_scores_max_sim(const struct gsv_exchange *exchange, size_t n_query);
+
+/* Starts a job with one float for each document: its MaxSim with the query's vectors, which must
+ * live as long as the exchange. */
+bool gsv_max_sim_start(struct gsv_exchange *exchange, const struct gsv_inputs *documents,
+                       const float *query, size_t n_query, uint32_t truncation, gsv_handler done);
+
 /* Rows that a query may have in addition to those of its own tokens. */
 size_t gsv_late_expansion(const struct gsv_exchange *exchange, const gpuserve_job *job);
 

@@ -35,7 +35,7 @@ struct gsv_served;
 
 typedef void (*gsv_handler)(struct gsv_exchange *exchange);
 
-enum { GSV_MAX_HEADERS = 32, GSV_CALL_OUTPUTS = GPUSERVE_TASK_TOKEN_LABELS };
+enum { GSV_MAX_HEADERS = 32, GSV_CALL_OUTPUTS = GPUSERVE_TASK_MAX_SIM };
 
 /* State shared by the handler's thread and the completion callback; see inference_call.c. */
 enum gsv_handshake { GSV_SUBMITTING, GSV_SUSPENDED, GSV_DONE };

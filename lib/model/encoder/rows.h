@@ -2,7 +2,7 @@
  * rows.h - contents of gsv_exec, and the pooled rows during the layers after the encoder.
  *
  * run.c runs batches; steps.c pools and embeds; classify.c classifies and weighs vocabulary words,
- * and has the heads of BGE-M3; heads.c runs head files.
+ * and has the heads of BGE-M3; heads.c runs head files; max_sim.c compares texts with queries.
  * Operations are queued on the stream of one thread.
  */
 #ifndef GSV_MODEL_ROWS_H
@@ -44,6 +44,20 @@ struct gsv_rows {
 /* The encoder's output, before and after the modules on token vectors. */
 void *gsv_token_input(const struct gsv_spec *spec, const struct gsv_activations *at);
 void *gsv_token_output(const struct gsv_spec *spec, const struct gsv_activations *at);
+
+/* The token vectors of the model, once they are computed. Those of gsv_normalizes_tokens() are not
+ * normalized on the device. */
+static inline const void *gsv_token_vectors(const struct gsv_exec *work)
+{
+    return work->net->spec->late_file ? work->at.context
+                                      : gsv_token_output(work->net->spec, &work->at);
+}
+
+/* The vectors of late interaction have length 1. */
+static inline bool gsv_normalizes_tokens(const struct gsv_spec *spec)
+{
+    return spec->normalizes_tokens || spec->late_file;
+}
 
 /* Apply the modules on token vectors to the encoder's output. */
 gpuserve_status gsv_rows_tokens(struct gsv_rows *rows);
@@ -101,6 +115,12 @@ void gsv_saturate(float *values, size_t n, bool twice);
 /* BGE-M3: vectors of late interaction in `context`; weights of tokens in `wide`. */
 gpuserve_status gsv_rows_late(struct gsv_rows *rows);
 gpuserve_status gsv_rows_weigh_tokens(struct gsv_rows *rows);
+
+/* max_sim.c: write the queries, texts and rows of a batch before it begins; the scores of the texts
+ * from their token vectors, in the first buffer of pooled rows. */
+gpuserve_status gsv_write_max_sim(struct gsv_exec *work, const struct gsv_late_batch *late,
+                                  gpuserve_error *error);
+gpuserve_status gsv_rows_max_sim(struct gsv_rows *rows);
 
 /*
  * The convolution of DeBERTa v2, parallel to its first layer.

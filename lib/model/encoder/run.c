@@ -2,10 +2,11 @@
  * run.c - runs one packed batch through the encoder and the layers after it.
  *
  *   EMBED          encode -> modules on tokens -> poolings -> modules -> cut to dimensions ->
- *                  normalize
+ *                  normalize -> with a precision: bytes
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> full embedding as above -> head files -> scores
  *   TOKEN_VECTORS  encode -> modules on tokens, or the head of late interaction (BGE-M3)
+ *   MAX_SIM        token vectors as above -> MaxSim with a query
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm
  *                  encode -> weight of each token (BGE-M3)
@@ -148,8 +149,10 @@ int32_t gsv_run_columns(const struct gsv_spec_facts *facts, const struct gsv_run
         return run->raw ? facts->hidden_size : facts->token_dim;
     case GPUSERVE_TASK_SPARSE:
         return facts->weighs_tokens ? 1 : facts->vocab_size;
+    case GPUSERVE_TASK_MAX_SIM:
+        return 1;
     default:
-        return run->dimensions;
+        return run->compact.precision != 0 ? run->compact.words : run->dimensions;
     }
 }
 
@@ -222,18 +225,49 @@ static bool is_hidden_given(const struct gsv_exec *work, const struct gsv_run *r
  * may record and replay. */
 static uint64_t program_of(const struct gsv_run *run)
 {
-    const uint32_t columns =
+    uint32_t columns =
         run->task == GPUSERVE_TASK_CLASSIFY ? gsv_head_set(&run->heads) : (uint32_t)run->dimensions;
 
+    /* An embedding has no scores, and at most 2^16 columns. */
+    const uint32_t score = run->score | run->compact.precision;
+
+    if (run->compact.precision != 0)
+        columns += (uint32_t)(run->compact.columns - 1) << 16;
     return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)columns << 16 |
            (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
            (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
-           (uint64_t)(run->score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
+           (uint64_t)(score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
+}
+
+static gpuserve_status make_token_vectors(struct gsv_rows *rows)
+{
+    return rows->work->net->spec->late_file ? gsv_rows_late(rows) : gsv_rows_tokens(rows);
+}
+
+/* Convert the rows; they move to the other buffer, whose rows are at least as wide. */
+static gpuserve_status make_compact(struct gsv_rows *rows, const struct gsv_run *run)
+{
+    struct gsv_exec *work = rows->work;
+    float *out = gsv_other_buffer(rows);
+    const struct gpuserve_op_compact op = {
+        .in = rows->data,
+        .out = (uint32_t *)(void *)out,
+        .ranges = (const float *)(const void *)(work->memory + work->layout.ranges),
+        .rows = rows->batch->n_sequences,
+        .cols = run->compact.columns,
+        .ld = rows->ld,
+        .words = run->compact.words,
+        .precision = run->compact.precision,
+    };
+
+    rows->data = out;
+    rows->columns = rows->ld = run->compact.words;
+    return work->net->backend->compact(work->stream, &op);
 }
 
 static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
 {
-    const gpuserve_status st =
+    gpuserve_status st =
         is_hidden_given(rows->work, run)
             ? GPUSERVE_OK
             : gsv_encode(rows->work->net, rows->work->stream, rows->batch, &rows->work->at);
@@ -241,9 +275,11 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
     if (st != GPUSERVE_OK)
         return st;
     if (run->task == GPUSERVE_TASK_TOKEN_VECTORS)
-        return run->raw                           ? st
-               : rows->work->net->spec->late_file ? gsv_rows_late(rows)
-                                                  : gsv_rows_tokens(rows);
+        return run->raw ? st : make_token_vectors(rows);
+    if (run->task == GPUSERVE_TASK_MAX_SIM) {
+        st = make_token_vectors(rows);
+        return st == GPUSERVE_OK ? gsv_rows_max_sim(rows) : st;
+    }
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return gsv_rows_label_tokens(rows);
     if (run->task == GPUSERVE_TASK_SPARSE)
@@ -253,7 +289,8 @@ static gpuserve_status issue(struct gsv_rows *rows, const struct gsv_run *run)
         return gsv_has_heads(rows->work->net->spec)
                    ? gsv_rows_heads(rows, gsv_head_set(&run->heads), run->score)
                    : gsv_rows_classify(rows, run->score);
-    return gsv_rows_embed(rows, run->dimensions, run->normalize);
+    st = gsv_rows_embed(rows, run->dimensions, run->normalize);
+    return st == GPUSERVE_OK && run->compact.precision != 0 ? make_compact(rows, run) : st;
 }
 
 /* Find the result rows. A replayed batch issues no operations, so this depends on the run alone:
@@ -266,9 +303,9 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
                            : spec->config.pools_logits ? 0
                                                        : spec->n_classifier;
 
-    if (run->task == GPUSERVE_TASK_SPARSE) {
+    if (run->task == GPUSERVE_TASK_SPARSE || run->task == GPUSERVE_TASK_MAX_SIM) {
         rows->data = rows->work->pooled[0];
-        rows->columns = rows->ld = spec->config.vocab_size;
+        rows->columns = rows->ld = gsv_run_columns(&spec->facts, run);
         return;
     }
     rows->data = rows->work->pooled[layers % 2];
@@ -277,6 +314,10 @@ static void locate(struct gsv_rows *rows, const struct gsv_run *run)
     else
         rows->columns = spec->pooled_steps.n > 0 ? spec->facts.dim : run->dimensions;
     rows->ld = rows->skips && layers == 0 ? 2 * rows->columns : rows->columns;
+    if (!classifies && run->compact.precision != 0) {
+        rows->data = gsv_other_buffer(rows);
+        rows->columns = rows->ld = run->compact.words;
+    }
 }
 
 static void widen(float *output, size_t n, uint32_t dtype)
@@ -311,7 +352,6 @@ static void score_tokens(float *rows, size_t n_rows, size_t columns, uint32_t sc
         rows[i] = 1.0f / (1.0f + expf(-rows[i]));
 }
 
-/* The vectors of late interaction have length 1. */
 static void normalize_tokens(float *rows, size_t n_rows, size_t columns)
 {
     for (size_t i = 0; i < n_rows; i++) {
@@ -348,10 +388,7 @@ static const void *token_rows(const struct gsv_exec *work, const struct gsv_run 
 {
     if (run->task == GPUSERVE_TASK_TOKEN_LABELS)
         return work->at.wide;
-    if (run->raw)
-        return work->at.hidden;
-    return work->net->spec->late_file ? work->at.context
-                                      : gsv_token_output(work->net->spec, &work->at);
+    return run->raw ? work->at.hidden : gsv_token_vectors(work);
 }
 
 static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserve_host_batch *host,
@@ -366,7 +403,7 @@ static gpuserve_status finish_tokens(struct gsv_exec *work, const struct gpuserv
 
     if (st == GPUSERVE_OK && labels)
         score_tokens(run->output, n_rows, columns, run->score);
-    if (st == GPUSERVE_OK && !labels && !run->raw && (spec->normalizes_tokens || spec->late_file))
+    if (st == GPUSERVE_OK && !labels && !run->raw && gsv_normalizes_tokens(spec))
         normalize_tokens(run->output, n_rows, columns);
     return st;
 }
@@ -389,15 +426,22 @@ static gpuserve_status finish_rows(const struct gsv_rows *rows, int32_t n_rows, 
     return st;
 }
 
-/* The parts that are pooled, and the adapter. */
+/* The parts that are pooled, the adapter, the ranges, and what MaxSim compares with. */
 static gpuserve_status prepare(struct gsv_rows *rows, const struct gpuserve_host_batch *host,
                                const struct gsv_run *run, gpuserve_error *error)
 {
     struct gsv_exec *work = rows->work;
+    gpuserve_status st = GPUSERVE_OK;
 
     work->at.adapter = run->adapter;
     rows->skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
-    return rows->skips ? write_parts(work, host, run->skip, error) : GPUSERVE_OK;
+    if (run->task == GPUSERVE_TASK_MAX_SIM)
+        return gsv_write_max_sim(work, run->late, error);
+    if (run->compact.ranges)
+        st = work->net->backend->memory_write(
+            work->net->device, work->memory + work->layout.ranges, run->compact.ranges,
+            2 * (size_t)run->compact.columns * sizeof(float), error);
+    return rows->skips && st == GPUSERVE_OK ? write_parts(work, host, run->skip, error) : st;
 }
 
 gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_batch *host,

@@ -103,8 +103,13 @@ struct gsv_exec_layout {
     uint64_t encoded;    /* [max_tokens, hidden] the encoder's output, which a decoder reads */
     uint64_t
         sequences; /* [max_sequences] struct gpuserve_lstm_sequence, of an LSTM; the next too */
-    uint64_t states[2]; /* [directions, max_sequences, units] floats */
-    uint64_t scratch;   /* of a layer */
+    uint64_t states[2];  /* [directions, max_sequences, units] floats */
+    uint64_t scratch;    /* of a layer */
+    uint64_t late_texts; /* [max_sequences] struct gpuserve_max_sim_text, of late interaction; the
+                            next two too */
+    uint64_t late_rows;  /* [max_tokens] int32 */
+    uint64_t queries;    /* [GPUSERVE_MAX_QUERY_VECTORS, token_dim] floats */
+    uint64_t ranges;     /* [2, dim] floats, of an embedder */
     uint64_t total_bytes;
     int32_t wide_columns, context_columns, pooled_columns;
 };

@@ -3,7 +3,10 @@
  *
  *   CROSS_ENCODER   (query, document) as a pair -> the model's single logit -> sigmoid
  *   COSINE          query -> unit vector; documents -> unit vectors -> dot products
- *   MAX_SIM         query -> token vectors; documents -> token vectors -> gpuserve_max_sim()
+ *   MAX_SIM         query -> token vectors; documents with these -> scores (GPUSERVE_TASK_MAX_SIM)
+ *
+ * MaxSim is computed on the host, by gpuserve_max_sim(), where the model has a result cache: it
+ * keeps the documents' token vectors for the next query. Also for a query of too many tokens.
  *
  * Documents run in blocks of BLOCK_DOCUMENTS, so that scratch memory, without the results, does not
  * grow with their number. The caller's memory is written last, after all results are known. The
@@ -35,8 +38,10 @@ struct rerank {
     size_t row_floats;       /* of a text: dim, or those of the most tokens */
     float *scores;           /* [n] */
     gpuserve_item *items;    /* [n] */
-    float *vectors;          /* COSINE: [block, dim]; MAX_SIM: [tokens of the block, dim] */
+    float *vectors;          /* COSINE: [block, dim]; MAX_SIM: [tokens of the block, dim], on the
+                                host */
     float *query_vector;     /* COSINE: [dim]; MAX_SIM: [tokens, dim] */
+    size_t n_query;          /* MAX_SIM: rows of the query that count */
     size_t *offsets;         /* MAX_SIM: [block + 1] first token of each document */
     size_t query_offsets[2]; /* MAX_SIM: of the query */
     const char **queries;    /* CROSS_ENCODER: the query, [block] times */
@@ -115,6 +120,81 @@ static gpuserve_status choose_method(struct rerank *r, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
+/* ------------------------------------------------------------------------------------- memory */
+
+static bool is_max_sim(const struct rerank *r)
+{
+    return r->options.method == GPUSERVE_RERANK_MAX_SIM;
+}
+
+static gpuserve_status fail_memory(const struct rerank *r, gpuserve_error *error)
+{
+    return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory to rerank %zu documents", r->n);
+}
+
+static bool alloc_query(struct rerank *r)
+{
+    const struct gsv_plan *plan = &r->model->plan;
+
+    r->dim = (size_t)(is_max_sim(r) ? plan->facts->token_dim : plan->facts->dim);
+    r->row_floats = r->dim * (is_max_sim(r) ? (size_t)plan->max_tokens : 1);
+    r->query_vector = gsv_alloc_mapped(r->row_floats * sizeof(float)); /* both are below 2^31 */
+    return r->query_vector;
+}
+
+/* Vectors of a block of documents. */
+static bool alloc_vectors(struct rerank *r)
+{
+    const size_t bytes = r->row_floats * sizeof(float);
+
+    if (is_max_sim(r) && r->block > BLOCK_BYTES / bytes)
+        r->block = BLOCK_BYTES / bytes > 0 ? BLOCK_BYTES / bytes : 1;
+    if (is_max_sim(r)) {
+        r->offsets = gsv_alloc_array(r->block + 1, sizeof(*r->offsets));
+        if (!r->offsets)
+            return false;
+    }
+    r->vectors = gsv_alloc_mapped(r->block * bytes);
+    return r->vectors;
+}
+
+/* The query of each pair of a block. */
+static bool alloc_queries(struct rerank *r)
+{
+    r->queries = gsv_alloc_array(r->block, sizeof(*r->queries));
+    r->query_sizes = gsv_alloc_array(r->block, sizeof(*r->query_sizes));
+    for (size_t i = 0; i < r->block && r->queries && r->query_sizes; i++) {
+        r->queries[i] = r->query;
+        r->query_sizes[i] = r->query_size;
+    }
+    return r->queries && r->query_sizes;
+}
+
+static gpuserve_status alloc_buffers(struct rerank *r, gpuserve_error *error)
+{
+    bool whole;
+
+    r->block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
+    r->scores = gsv_alloc_array(r->n, sizeof(*r->scores));
+    r->items = gsv_alloc_array(r->n, sizeof(*r->items));
+    whole = r->scores && r->items;
+    if (whole)
+        whole =
+            r->options.method == GPUSERVE_RERANK_CROSS_ENCODER ? alloc_queries(r) : alloc_query(r);
+    return whole ? GPUSERVE_OK : fail_memory(r, error);
+}
+
+static void free_buffers(struct rerank *r)
+{
+    free(r->scores);
+    free(r->items);
+    gsv_free_mapped(r->vectors);
+    gsv_free_mapped(r->query_vector);
+    free(r->offsets);
+    free(r->queries);
+    free(r->query_sizes);
+}
+
 /* --------------------------------------------------------------------------------------- jobs */
 
 static const char *prompt_named(const struct gsv_spec_facts *facts, const char *const names[])
@@ -151,11 +231,6 @@ static gpuserve_job new_job(const struct rerank *r)
     job.client = r->options.client;
     job.deadline_us = gsv_deadline_left_us(r->options.deadline_us, r->begin_ns);
     return job;
-}
-
-static bool is_max_sim(const struct rerank *r)
-{
-    return r->options.method == GPUSERVE_RERANK_MAX_SIM;
 }
 
 static gpuserve_job embedding_job(const struct rerank *r, bool is_query)
@@ -259,16 +334,32 @@ static gpuserve_status submit_query(struct rerank *r, gpuserve_request **request
     return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "the query");
 }
 
+static gpuserve_status await_query(struct rerank *r, gpuserve_request **request,
+                                   const gpuserve_result *result, gpuserve_error *error)
+{
+    const size_t first = (size_t)r->model->plan.facts->first_vector;
+    const gpuserve_status st = await(r, request, result, error);
+
+    if (st != GPUSERVE_OK)
+        return gsv_fail_in(error, st, "the query");
+    r->n_query = r->query_offsets[1] > first ? r->query_offsets[1] - first : 0;
+    return GPUSERVE_OK;
+}
+
+/* The vectors of the query that count. */
+static const float *query_vectors(const struct rerank *r)
+{
+    return r->query_vector + (size_t)r->model->plan.facts->first_vector * r->dim;
+}
+
 /* MaxSim of a document whose token vectors begin at `vectors`. */
 static float max_sim(const struct rerank *r, const float *vectors, size_t n_tokens)
 {
     const size_t first = (size_t)r->model->plan.facts->first_vector;
-    const size_t n_query = r->query_offsets[1] > first ? r->query_offsets[1] - first : 0;
     const size_t n_document = n_tokens > first ? n_tokens - first : 0;
-    const float sum = gpuserve_max_sim(r->query_vector + first * r->dim, n_query,
-                                       vectors + first * r->dim, n_document, r->dim);
 
-    return r->options.score == GPUSERVE_SCORE_RAW || n_query == 0 ? sum : sum / (float)n_query;
+    return gpuserve_max_sim(query_vectors(r), r->n_query, vectors + first * r->dim, n_document,
+                            r->dim);
 }
 
 /* Documents [first, first + n), whose vectors are in r->vectors. */
@@ -281,24 +372,70 @@ static void score_block(const struct rerank *r, size_t first, size_t n)
                 : gpuserve_dot(r->query_vector, r->vectors + i * r->dim, r->dim);
 }
 
+/* The scores of documents [first, first + n) are all that leaves the device. */
+static gpuserve_status score_on_device(struct rerank *r, size_t first, size_t n,
+                                       gpuserve_error *error)
+{
+    gpuserve_job job = embedding_job(r, false);
+
+    job.task = GPUSERVE_TASK_MAX_SIM;
+    job.n_items = n;
+    job.texts = r->documents + first;
+    job.text_sizes = r->options.document_sizes ? r->options.document_sizes + first : NULL;
+    job.query_vectors = query_vectors(r);
+    job.n_query_vectors = r->n_query;
+    job.output = r->scores + first;
+    job.output_capacity = n;
+    return run_block(r, &job, first, error);
+}
+
+/* `query` is NULL if it was awaited before, else it may join the documents' batch. */
+static gpuserve_status score_on_host(struct rerank *r, gpuserve_request **query,
+                                     const gpuserve_result *result, size_t first, size_t n,
+                                     gpuserve_error *error)
+{
+    gpuserve_status st = embed_documents(r, first, n, error);
+
+    if (st == GPUSERVE_OK && *query)
+        st = await_query(r, query, result, error);
+    if (st == GPUSERVE_OK)
+        score_block(r, first, n);
+    return st;
+}
+
+/* The result cache keeps the documents' vectors. */
+static bool uses_cache(const struct rerank *r)
+{
+    return r->model->cache && r->options.cache != GPUSERVE_CACHE_OFF;
+}
+
+/* Scores are means over the query's vectors, unless they are raw. */
+static void divide_scores(const struct rerank *r)
+{
+    for (size_t i = 0; i < r->n && r->options.score != GPUSERVE_SCORE_RAW && r->n_query > 0; i++)
+        r->scores[i] /= (float)r->n_query;
+}
+
 static gpuserve_status score_vectors(struct rerank *r, gpuserve_error *error)
 {
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_request *query = NULL;
     gpuserve_status st = submit_query(r, &query, &result, error);
+    bool on_device = is_max_sim(r) && !uses_cache(r);
 
+    if (st == GPUSERVE_OK && on_device)
+        st = await_query(r, &query, &result, error);
+    on_device = on_device && r->n_query <= GPUSERVE_MAX_QUERY_VECTORS;
+    if (st == GPUSERVE_OK && !on_device && !alloc_vectors(r))
+        st = fail_memory(r, error);
     for (size_t first = 0; first < r->n && st == GPUSERVE_OK; first += r->block) {
         const size_t left = r->n - first, n = left < r->block ? left : r->block;
 
-        st = embed_documents(r, first, n, error);
-        if (st == GPUSERVE_OK && query) {
-            st = await(r, &query, &result, error);
-            if (st != GPUSERVE_OK)
-                gsv_fail_in(error, st, "the query");
-        }
-        if (st == GPUSERVE_OK)
-            score_block(r, first, n);
+        st = on_device ? score_on_device(r, first, n, error)
+                       : score_on_host(r, &query, &result, first, n, error);
     }
+    if (st == GPUSERVE_OK && is_max_sim(r))
+        divide_scores(r);
     gpuserve_request_free(&query);
     return st;
 }
@@ -313,67 +450,6 @@ static gpuserve_status score_all_pairs(struct rerank *r, gpuserve_error *error)
         st = score_pairs(r, first, left < r->block ? left : r->block, error);
     }
     return st;
-}
-
-/* ------------------------------------------------------------------------------------- memory */
-
-/* Vectors of a block of documents and of the query. */
-static bool alloc_vectors(struct rerank *r)
-{
-    const struct gsv_plan *plan = &r->model->plan;
-    size_t bytes;
-
-    r->dim = (size_t)(is_max_sim(r) ? plan->facts->token_dim : plan->facts->dim);
-    r->row_floats = r->dim * (is_max_sim(r) ? (size_t)plan->max_tokens : 1);
-    bytes = r->row_floats * sizeof(float); /* both are below 2^31 */
-    if (is_max_sim(r) && r->block > BLOCK_BYTES / bytes)
-        r->block = BLOCK_BYTES / bytes > 0 ? BLOCK_BYTES / bytes : 1;
-    if (is_max_sim(r)) {
-        r->offsets = gsv_alloc_array(r->block + 1, sizeof(*r->offsets));
-        if (!r->offsets)
-            return false;
-    }
-    r->vectors = gsv_alloc_mapped(r->block * bytes);
-    r->query_vector = gsv_alloc_mapped(bytes);
-    return r->vectors && r->query_vector;
-}
-
-/* The query of each pair of a block. */
-static bool alloc_queries(struct rerank *r)
-{
-    r->queries = gsv_alloc_array(r->block, sizeof(*r->queries));
-    r->query_sizes = gsv_alloc_array(r->block, sizeof(*r->query_sizes));
-    for (size_t i = 0; i < r->block && r->queries && r->query_sizes; i++) {
-        r->queries[i] = r->query;
-        r->query_sizes[i] = r->query_size;
-    }
-    return r->queries && r->query_sizes;
-}
-
-static gpuserve_status alloc_buffers(struct rerank *r, gpuserve_error *error)
-{
-    bool whole;
-
-    r->block = r->n < BLOCK_DOCUMENTS ? r->n : BLOCK_DOCUMENTS;
-    r->scores = gsv_alloc_array(r->n, sizeof(*r->scores));
-    r->items = gsv_alloc_array(r->n, sizeof(*r->items));
-    whole = r->scores && r->items;
-    if (whole)
-        whole = r->options.method == GPUSERVE_RERANK_CROSS_ENCODER ? alloc_queries(r)
-                                                                   : alloc_vectors(r);
-    return whole ? GPUSERVE_OK
-                 : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory to rerank %zu documents", r->n);
-}
-
-static void free_buffers(struct rerank *r)
-{
-    free(r->scores);
-    free(r->items);
-    gsv_free_mapped(r->vectors);
-    gsv_free_mapped(r->query_vector);
-    free(r->offsets);
-    free(r->queries);
-    free(r->query_sizes);
 }
 
 /* ------------------------------------------------------------------------------------- result */

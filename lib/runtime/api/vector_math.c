@@ -13,8 +13,6 @@
 #include <math.h>
 #include <stdbool.h>
 
-#define MAX_SIM_ROWS 32 /* query rows at a time; a multiple of the rows of a kernel's tile */
-
 static double dot(const float *a, const float *b, size_t n)
 {
     double part[8] = { 0 };
@@ -38,20 +36,13 @@ GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n)
 GPUSERVE_API float gpuserve_max_sim(const float *query, size_t n_query, const float *document,
                                     size_t n_document, size_t dim)
 {
-    float best[MAX_SIM_ROWS];
-    double sum = 0;
+    const struct gsv_max_sim op = { .query = query,
+                                    .n_query = n_query,
+                                    .document = document,
+                                    .n_document = n_document,
+                                    .dim = dim };
 
-    if (!query || !document || n_document == 0 || dim > INT32_MAX)
-        return 0.0f;
-    for (size_t first = 0; first < n_query; first += MAX_SIM_ROWS) {
-        const size_t left = n_query - first, n = left < MAX_SIM_ROWS ? left : MAX_SIM_ROWS;
-        const struct gsv_max_sim op = { query + first * dim, document, n, n_document, dim };
-
-        gsv_cpu_max_sim(&op, best);
-        for (size_t i = 0; i < n; i++)
-            sum += (double)best[i];
-    }
-    return (float)sum;
+    return query && document && dim <= INT32_MAX ? gsv_cpu_max_sim(&op) : 0.0f;
 }
 
 /* Top-k state. Row numbers are kept in the caller's `indices`. Scores are recomputed if the caller

@@ -69,6 +69,8 @@ static const struct {
     SLOT(pool),
     SLOT(normalize),
     SLOT(activate),
+    SLOT(max_sim),
+    SLOT(compact),
     SLOT(matmul_bytes),
     SLOT(matmul),
     SLOT(chain),

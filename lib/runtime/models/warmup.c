@@ -120,6 +120,8 @@ static gpuserve_status run(struct warmer *warmer, size_t n, size_t length, uint6
         st = run_task(warmer, &texts, GPUSERVE_TASK_TOKEN_LABELS, error);
     if (st == GPUSERVE_OK && facts->is_late)
         st = run_task(warmer, &texts, GPUSERVE_TASK_TOKEN_VECTORS, error);
+    if (st == GPUSERVE_OK && facts->is_late)
+        st = run_task(warmer, &texts, GPUSERVE_TASK_MAX_SIM, error);
     if (st == GPUSERVE_OK && facts->is_sparse)
         st = run_task(warmer, &texts, GPUSERVE_TASK_SPARSE, error);
     *spent_ns = gsv_now_ns() - begin;

@@ -325,6 +325,7 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     gsv_json_add_number(&json, "threads", model->plan.n_workers);
     gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
     gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);
+    gsv_json_add_number(&json, "cache_bytes", (int64_t)model->plan.cache_bytes);
     gsv_json_add_object(&json, "memory", memory_of(&model->plan));
     if (model->plan.n_replicas > 1)
         gsv_json_add_value(&json, "replicas", replicas_of(model));

@@ -251,6 +251,8 @@ WRAP_OPERATION(add_scaled, gpuserve_op_add_scaled)
 WRAP_OPERATION(pool, gpuserve_op_pool)
 WRAP_OPERATION(normalize, gpuserve_op_rows)
 WRAP_OPERATION(activate, gpuserve_op_rows)
+WRAP_OPERATION(max_sim, gpuserve_op_max_sim)
+WRAP_OPERATION(compact, gpuserve_op_compact)
 
 /* ------------------------------------------------------------------------------------- streams */
 
@@ -402,7 +404,7 @@ static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpu
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 44 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 46 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -443,6 +445,8 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->pool = pool;
     table->normalize = normalize;
     table->activate = activate;
+    table->max_sim = max_sim;
+    table->compact = compact;
     table->matmul_bytes = matmul_bytes;
     table->matmul = matmul;
     table->chain = chain;

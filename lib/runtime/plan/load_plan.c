@@ -306,7 +306,8 @@ static uint64_t head_host_bytes(const struct gsv_plan *plan)
 /* Host bytes of workers, queue and cache, without the tokenizer. */
 static uint64_t runtime_bytes(const struct gsv_plan *plan)
 {
-    const uint64_t batch = (uint64_t)plan->narrow.max_tokens * 3 * sizeof(int32_t) +
+    const uint64_t numbers = plan->facts->is_late ? 4 : 3; /* of a token */
+    const uint64_t batch = (uint64_t)plan->narrow.max_tokens * numbers * sizeof(int32_t) +
                            (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 

@@ -153,12 +153,17 @@ int32_t gsv_role_limit(const struct gsv_plan *plan, enum gsv_role role)
     return limit > 0 && limit < plan->max_tokens ? limit : plan->max_tokens;
 }
 
+static bool reads_vectors(uint32_t task)
+{
+    return task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_MAX_SIM;
+}
+
 static bool has_vectors(const gpuserve_job *job)
 {
-    bool found = job->task == GPUSERVE_TASK_TOKEN_VECTORS;
+    bool found = reads_vectors(job->task);
 
     for (size_t i = 0; i < job->n_more; i++)
-        found = found || job->more[i].task == GPUSERVE_TASK_TOKEN_VECTORS;
+        found = found || reads_vectors(job->more[i].task);
     return found;
 }
 

@@ -18,6 +18,8 @@
  * for all its workers are free, and too few tokens are ready to feed each worker, one worker runs a
  * wide batch, whose operations all workers' threads share.
  *
+ * MaxSim: the requests of a batch have queries of their own, as many as the device has room for.
+ *
  * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
  * batch and gets a copy of the row.
  */
@@ -165,7 +167,14 @@ static const struct gsv_item *item_of(const struct gsv_part *part)
     return &part->request->items[part->item];
 }
 
-/* The part in flight with this item's tokens and batch key; NULL if none. */
+/* A query in flight is borrowed from its caller, so equal addresses have equal contents. */
+static bool has_same_query(const gpuserve_request *a, const gpuserve_request *b)
+{
+    return a->job.query_vectors == b->job.query_vectors &&
+           a->job.n_query_vectors == b->job.n_query_vectors;
+}
+
+/* The part in flight with this item's tokens, query and batch key; NULL if none. */
 static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
                                        const struct gsv_chunk *chunk, const struct gsv_item *item)
 {
@@ -177,7 +186,7 @@ static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuser
     for (part = *bucket_of(batcher, item->hash); part; part = part->next_in_flight) {
         const struct gsv_tokens flying = gsv_tokens_of(part->chunk, item_of(part));
 
-        if (item_of(part)->hash == item->hash &&
+        if (item_of(part)->hash == item->hash && has_same_query(part->request, request) &&
             gsv_same_batch_key(&part->batch->key, &request->key) &&
             gsv_tokens_equal(&flying, &wanted))
             return part;
@@ -228,17 +237,36 @@ size_t gsv_coalesce_chunk(struct gsv_batcher *batcher, gpuserve_request *request
     return tokens;
 }
 
+/* The batch has the query of a request, or the capacity for it. */
+static bool fits_query(const struct gsv_batch *batch, const gpuserve_request *request)
+{
+    return request->query_batch == batch->id ||
+           (size_t)batch->n_query_rows + request->job.n_query_vectors <= GPUSERVE_MAX_QUERY_VECTORS;
+}
+
+/* Add the query of a request to a batch, with its first item: several turns share the rows. */
+static void add_query(struct gsv_batch *batch, gpuserve_request *request)
+{
+    if (request->query_batch == batch->id)
+        return;
+    request->query_batch = batch->id;
+    request->query_row = batch->n_query_rows;
+    batch->n_query_rows += (int32_t)request->job.n_query_vectors;
+}
+
 static void add_item(struct gsv_batcher *batcher, struct gsv_batch *batch,
                      gpuserve_request *request, struct gsv_chunk *chunk)
 {
     struct gsv_part *part = &batch->parts[batch->n_parts];
     const int32_t n_tokens = (int32_t)request->items[chunk->next].n_tokens;
 
+    add_query(batch, request);
     *part = (struct gsv_part){ .request = request,
                                .chunk = chunk,
                                .item = chunk->next,
                                .batch = batch,
-                               .number = batch->n_parts++ };
+                               .number = batch->n_parts++,
+                               .query_row = request->query_row };
     if (request->job.cache != GPUSERVE_CACHE_OFF) {
         struct gsv_part **bucket = bucket_of(batcher, item_of(part)->hash);
 
@@ -306,7 +334,7 @@ static bool serve_round(struct gsv_batcher *batcher, struct gsv_batch *batch, st
         }
         if (batch->n_parts == 0)
             batch->key = request->key;
-        if (!gsv_same_batch_key(&request->key, &batch->key))
+        if (!gsv_same_batch_key(&request->key, &batch->key) || !fits_query(batch, request))
             continue;
         misfits++;
         if (!serve_turn(batcher, batch, request, budget, turn_tokens))
@@ -448,6 +476,8 @@ void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     int visits = MAX_VISITS;
 
     batch->n_parts = batch->n_coalesced = batch->n_tokens = batch->longest = 0;
+    batch->n_query_rows = 0;
+    batch->id = ++batcher->n_formed;
     batch->is_inline = batch->is_retry = false;
     batch->formed_ns = gsv_now_ns();
     batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;

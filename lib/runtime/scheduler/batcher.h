@@ -56,7 +56,8 @@ struct gsv_part {
     size_t item;
     struct gsv_batch *batch;
     struct gsv_part *next_in_flight; /* in its bucket of the batcher's in-flight table */
-    int32_t number; /* index in `parts`; of a coalesced item: the part whose row it copies */
+    int32_t number;    /* index in `parts`; of a coalesced item: the part whose row it copies */
+    int32_t query_row; /* of its request's query_vectors among those of the batch */
 };
 
 /* One batch of items. A model has as many as workers, each embedded in an execution slot
@@ -74,10 +75,12 @@ struct gsv_batch {
     int32_t n_coalesced;
     int32_t n_tokens;
     int32_t longest;
+    int32_t n_query_rows; /* query_vectors of its requests, at most GPUSERVE_MAX_QUERY_VECTORS */
     bool is_wide;
     bool is_inline; /* run by a calling thread */
     bool is_retry;
     uint64_t formed_ns;
+    uint64_t id; /* number of the batch in its batcher, from 1 */
     struct gsv_batch_key key;
 };
 

@@ -94,6 +94,7 @@ struct gsv_batcher {
                              ready_tokens > 0 */
     double tokens_per_ns; /* recent throughput of all workers together; 0: unknown */
     uint32_t n_batches;   /* that have run, up to a maximum */
+    uint64_t n_formed;    /* batches */
     bool is_closing;
     bool is_stopped;
     gpuserve_error broken; /* status 0: not broken */

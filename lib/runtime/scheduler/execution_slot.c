@@ -62,6 +62,37 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
     };
 }
 
+/* The queries of a batch of MaxSim, and the rows of each text that count. */
+static struct gsv_late_batch pack_late(const struct gsv_slot *slot)
+{
+    const struct gsv_batch *batch = &slot->batch;
+    const struct gsv_plan *plan = &slot->model->plan;
+    struct gsv_late_batch late = { .queries = slot->late_queries,
+                                   .texts = slot->late_texts,
+                                   .rows = slot->late_rows };
+    int32_t end = 0; /* query rows */
+
+    memset(slot->late_texts, 0, (size_t)plan->narrow.max_sequences * sizeof(*slot->late_texts));
+    for (int32_t i = 0; i < batch->n_parts; i++) {
+        const struct gsv_part *part = &batch->parts[i];
+        const gpuserve_job *job = &part->request->job;
+        const int32_t n = (int32_t)job->n_query_vectors, first = late.n_rows;
+
+        if (part->query_row == end && n > 0) { /* the first text with this query */
+            slot->late_queries[late.n_queries++] =
+                (struct gsv_late_query){ job->query_vectors, end, n };
+            end += n;
+        }
+        for (int32_t at = slot->cu_seqlens[i] + plan->facts->first_vector;
+             at < slot->cu_seqlens[i + 1]; at++)
+            if (!batch->key.drops || !gsv_is_skipped(&plan->late, slot->ids[at]))
+                slot->late_rows[late.n_rows++] = at;
+        slot->late_texts[i] =
+            (struct gpuserve_max_sim_text){ part->query_row, n, first, late.n_rows - first };
+    }
+    return late;
+}
+
 /* Copy the rows of an item's tokens that are not skipped; returns the end of all its rows. */
 static const float *copy_unskipped(const struct gsv_late_plan *late, const struct gsv_part *part,
                                    const float *from, size_t columns, float *to)
@@ -116,8 +147,8 @@ static void cache_row(const struct gsv_slot *slot, const struct gsv_part *part, 
                                        .batch = slot->batch.key,
                                        .hash = item->hash };
 
-    if (slot->model->cache && part->request->job.cache != GPUSERVE_CACHE_OFF &&
-        item->status == GPUSERVE_OK)
+    if (slot->model->cache && gsv_is_cacheable(&key.batch) &&
+        part->request->job.cache != GPUSERVE_CACHE_OFF && item->status == GPUSERVE_OK)
         gsv_cache_put(slot->model->cache, &key, block, n);
 }
 
@@ -134,7 +165,8 @@ static void finish_items(const struct gsv_slot *slot)
         const float *block = gsv_block_of(part->request, part->item);
         const size_t n = gsv_block_floats(&part->request->outputs, item);
 
-        item->status = gsv_all_finite(block, n) ? GPUSERVE_OK : GPUSERVE_E_NUMERIC;
+        item->status = gsv_is_block_finite(&part->request->outputs, block, n) ? GPUSERVE_OK
+                                                                              : GPUSERVE_E_NUMERIC;
         gsv_metrics_item(metrics, item->n_tokens, item->truncated);
         cache_row(slot, part, block, n);
     }
@@ -154,6 +186,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
 {
     const struct gsv_batch_key *key = &slot->batch.key;
     const bool embeds = task == GPUSERVE_TASK_EMBED, classifies = task == GPUSERVE_TASK_CLASSIFY;
+    const gpuserve_request *first = slot->batch.parts[0].request; /* all have equal ranges */
 
     return (struct gsv_run){
         .task = task,
@@ -164,6 +197,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
         .route = embeds || classifies ? key->route : 0,
         .skip = embeds || classifies ? key->skip : 0,
         .adapter = key->adapter,
+        .compact = gsv_compact_run_of(key, first->job.ranges),
         .output = slot->output,
     };
 }
@@ -175,9 +209,12 @@ static gpuserve_status run_outputs(const struct gsv_slot *slot,
 {
     const struct gsv_batch *batch = &slot->batch;
     struct gsv_exec *work = batch->is_wide ? slot->model->workers.wide : slot->work;
+    struct gsv_late_batch late = { 0 };
     gpuserve_status st = GPUSERVE_OK;
     bool is_first = true;
 
+    if (gsv_has_task(batch->key.tasks, GPUSERVE_TASK_MAX_SIM))
+        late = pack_late(slot);
     for (uint32_t task = 0; task < GSV_TASKS && st == GPUSERVE_OK; task++) {
         struct gsv_run run = run_of(slot, task);
         const uint64_t begin = gsv_now_ns();
@@ -185,6 +222,7 @@ static gpuserve_status run_outputs(const struct gsv_slot *slot,
         if (!gsv_has_task(batch->key.tasks, task))
             continue;
         run.again = !is_first;
+        run.late = &late;
         is_first = false;
         st = gsv_net_run(work, host, &run, error);
         *ran_ns += gsv_now_ns() - begin;
@@ -235,6 +273,19 @@ gpuserve_request *gsv_slot_run(struct gsv_slot *slot)
 
 /* --------------------------------------------------------------------------- start and stop */
 
+static bool make_late_buffers(struct gsv_slot *slot)
+{
+    const struct gsv_plan *plan = &slot->model->plan;
+    const size_t sequences = (size_t)plan->narrow.max_sequences;
+
+    if (!plan->facts->is_late)
+        return true;
+    slot->late_queries = gsv_alloc_array(sequences, sizeof(*slot->late_queries));
+    slot->late_texts = gsv_alloc_array(sequences, sizeof(*slot->late_texts));
+    slot->late_rows = gsv_alloc_array((size_t)plan->narrow.max_tokens, sizeof(int32_t));
+    return slot->late_queries && slot->late_texts && slot->late_rows;
+}
+
 static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &slot->model->plan;
@@ -252,8 +303,9 @@ static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error
     slot->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
     slot->key_counts = gsv_alloc_array(sequences, sizeof(int32_t));
     slot->output = gsv_alloc_mapped(output_bytes);
-    if (!slot->batch.parts || !slot->batch.coalesced || !slot->ids || !slot->type_ids ||
-        !slot->positions || !slot->cu_seqlens || !slot->key_counts || !slot->output)
+    if (!make_late_buffers(slot) || !slot->batch.parts || !slot->batch.coalesced || !slot->ids ||
+        !slot->type_ids || !slot->positions || !slot->cu_seqlens || !slot->key_counts ||
+        !slot->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
     return GPUSERVE_OK;
 }
@@ -268,6 +320,9 @@ void gsv_slot_reset(struct gsv_slot *slot)
     free(slot->positions);
     free(slot->cu_seqlens);
     free(slot->key_counts);
+    free(slot->late_queries);
+    free(slot->late_texts);
+    free(slot->late_rows);
     gsv_free_mapped(slot->output);
 }
 

@@ -11,6 +11,7 @@
 #include "lib/base/utf8.h"
 #include "lib/runtime/model.h"
 #include "lib/runtime/plan/load_plan.h"
+#include "lib/runtime/scheduler/result_cache.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static gpuserve_status check_enum(const char *name, uint32_t value, uint32_t las
 
 static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *error)
 {
-    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_TOKEN_LABELS, error);
+    gpuserve_status st = check_enum("task", job->task, GPUSERVE_TASK_MAX_SIM, error);
 
     if (st == GPUSERVE_OK)
         st = check_enum("truncation", job->truncation, GPUSERVE_TRUNCATE_STRICT, error);
@@ -63,6 +64,8 @@ static gpuserve_status check_enums(const gpuserve_job *job, gpuserve_error *erro
         st = check_enum("cache", job->cache, GPUSERVE_CACHE_OFF, error);
     if (st == GPUSERVE_OK)
         st = check_enum("role", job->role, GPUSERVE_ROLE_DOCUMENT, error);
+    if (st == GPUSERVE_OK)
+        st = check_enum("precision", job->precision, GPUSERVE_PRECISION_UBINARY, error);
     return st;
 }
 
@@ -121,6 +124,47 @@ static gpuserve_status check_options(const gpuserve_job *job, uint32_t tasks, gp
     return GPUSERVE_OK;
 }
 
+/* The query of MaxSim. */
+static gpuserve_status check_query(const gpuserve_job *job, uint32_t tasks, gpuserve_error *error)
+{
+    if (!gsv_has_task(tasks, GPUSERVE_TASK_MAX_SIM))
+        return !job->query_vectors && job->n_query_vectors == 0
+                   ? GPUSERVE_OK
+                   : gsv_fail(error, GPUSERVE_E_INVALID,
+                              "job.query_vectors is valid only for MaxSim");
+    if (job->n_query_vectors > GPUSERVE_MAX_QUERY_VECTORS)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "job.n_query_vectors is %zu, the limit is %d",
+                        job->n_query_vectors, GPUSERVE_MAX_QUERY_VECTORS);
+    if (job->n_query_vectors > 0 && !job->query_vectors)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.n_query_vectors is %zu, but `query_vectors` is NULL",
+                        job->n_query_vectors);
+    if (job->cache == GPUSERVE_CACHE_ON)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "job.cache is ON, but MaxSim scores are not cached");
+    return GPUSERVE_OK;
+}
+
+/* The precision of embeddings, once their dimensions are checked. */
+static gpuserve_status check_precision(const struct gsv_spec_facts *facts, const gpuserve_job *job,
+                                       uint32_t tasks, gpuserve_error *error)
+{
+    if (job->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "job.reserved is not zero");
+    if (job->precision == GPUSERVE_PRECISION_FLOAT32)
+        return GPUSERVE_OK;
+    if (tasks != GSV_TASK_BIT(GPUSERVE_TASK_EMBED))
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "job.precision is valid only for embeddings without other outputs");
+    if (facts->dim < 2)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "job.precision: the model's vectors have one number");
+    return gsv_has_ranges(job->precision)
+               ? gsv_ranges_check(job->ranges,
+                                  job->dimensions ? job->dimensions : (size_t)facts->dim, error)
+               : GPUSERVE_OK;
+}
+
 /* Whether the model has the output of a task. */
 static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t task,
                                   gpuserve_error *error)
@@ -141,6 +185,10 @@ static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t t
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED,
                         "open the model with a head file, or open a classifier model");
     }
+    if (task == GPUSERVE_TASK_MAX_SIM && !facts->is_late)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "the model does not support MaxSim: its token vectors are not made for "
+                        "late interaction (ColBERT)");
     if (task == GPUSERVE_TASK_SPARSE && !facts->is_sparse)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model makes no sparse vectors: it is not a masked language model");
@@ -151,10 +199,10 @@ static gpuserve_status check_task(const struct gsv_spec_facts *facts, uint32_t t
 static gpuserve_status hint_outputs(const struct gsv_spec_facts *facts, gpuserve_status st,
                                     gpuserve_error *error)
 {
-    return gsv_hint(error, st, "the model's outputs: token vectors%s%s%s%s",
+    return gsv_hint(error, st, "the model's outputs: token vectors%s%s%s%s%s",
                     facts->dim > 0 ? ", embedding" : "", facts->is_sparse ? ", sparse vector" : "",
                     gsv_classifies(facts) ? ", labels" : "",
-                    facts->labels_tokens ? ", token labels" : "");
+                    facts->labels_tokens ? ", token labels" : "", facts->is_late ? ", MaxSim" : "");
 }
 
 static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve_job *job,
@@ -163,6 +211,8 @@ static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve
     const struct gsv_spec_facts *facts = model->plan.facts;
     gpuserve_status st = check_options(job, tasks, error);
 
+    if (st == GPUSERVE_OK)
+        st = check_query(job, tasks, error);
     if (st == GPUSERVE_OK)
         st = check_task(facts, job->task, error);
     if (st == GPUSERVE_OK && facts->pair_template && job->pairs && job->n_more > 0)
@@ -180,7 +230,7 @@ static gpuserve_status check_tasks(const struct gsv_model *model, const gpuserve
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "job.dimensions is %u, the model has %d dimensions", job->dimensions,
                         facts->dim);
-    return st;
+    return st == GPUSERVE_OK ? check_precision(facts, job, tasks, error) : st;
 }
 
 /* Check the caller's requirements: cache, fingerprint, deadline. */
@@ -364,12 +414,18 @@ static gpuserve_status make_key(const struct gsv_spec_facts *facts, const gpuser
     if (gsv_has_task(tasks, GPUSERVE_TASK_CLASSIFY) ||
         gsv_has_task(tasks, GPUSERVE_TASK_TOKEN_LABELS))
         run.score = job->score || has_heads ? job->score : (uint32_t)facts->score;
-    gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
     size->key = (struct gsv_batch_key){ .tasks = tasks,
                                         .dimensions = run.dimensions,
                                         .normalize = run.normalize,
                                         .score = run.score,
-                                        .heads = run.heads };
+                                        .heads = run.heads,
+                                        .precision = job->precision };
+    if (job->precision != GPUSERVE_PRECISION_FLOAT32)
+        size->key.columns = job->dimensions ? (int32_t)job->dimensions : facts->dim;
+    if (gsv_has_ranges(job->precision))
+        gsv_ranges_digest(job->ranges, (size_t)size->key.columns, size->key.ranges);
+    run.compact = gsv_compact_run_of(&size->key, NULL);
+    gsv_outputs_size(&size->outputs, facts, &run, job->dimensions);
     return GPUSERVE_OK;
 }
 
@@ -380,7 +436,8 @@ static gpuserve_status choose_role(const struct gsv_plan *plan, const gpuserve_j
     size->role = gsv_role_of(job);
     size->fills = gsv_job_fills(plan, job);
     size->key.drops = gsv_job_skips(plan, job);
-    if (size->fills && size->outputs.tasks != GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS))
+    if (size->fills && (size->outputs.tasks & ~(GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS) |
+                                                GSV_TASK_BIT(GPUSERVE_TASK_MAX_SIM))) != 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the token vectors of a query, which the model expands, cannot be combined "
                         "with other outputs in a job");

@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *gsv_task_name(uint32_t task)
@@ -16,9 +17,24 @@ const char *gsv_task_name(uint32_t task)
         [GPUSERVE_TASK_TOKEN_VECTORS] = "token vectors",
         [GPUSERVE_TASK_SPARSE] = "sparse vector",
         [GPUSERVE_TASK_TOKEN_LABELS] = "token labels",
+        [GPUSERVE_TASK_MAX_SIM] = "MaxSim",
     };
 
     return task < GSV_TASKS ? names[task] : "unknown";
+}
+
+gpuserve_status gsv_ranges_check(const float *ranges, size_t dim, gpuserve_error *error)
+{
+    if (!ranges)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "int8 and uint8 need ranges: [2, %zu] minima and maxima", dim);
+    for (size_t i = 0; i < dim; i++)
+        if (!isfinite(ranges[i]) || !isfinite(ranges[dim + i]) || ranges[i] > ranges[dim + i])
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "the range of dimension %zu is %g to %g: a finite minimum and a "
+                            "maximum that is not below it are needed",
+                            i, (double)ranges[i], (double)ranges[dim + i]);
+    return GPUSERVE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- reading */
@@ -83,6 +99,9 @@ void gsv_outputs_size(struct gsv_outputs *outputs, const struct gsv_spec_facts *
             (size_t)outputs->columns[task];
     }
     outputs->written = dimensions ? (int32_t)dimensions : outputs->columns[GPUSERVE_TASK_EMBED];
+    if (run->compact.precision != 0)
+        outputs->compact_bytes =
+            gpuserve_quantized_bytes(run->compact.precision, (size_t)run->compact.columns);
 }
 
 /* Columns of a row in the caller's memory. */
@@ -96,6 +115,24 @@ static size_t stride_of(const struct gsv_outputs *outputs, uint32_t task)
     return outputs->at[task].stride ? outputs->at[task].stride : written_columns(outputs, task);
 }
 
+/* With a precision the capacity is in bytes. */
+static gpuserve_status check_compact(const struct gsv_outputs *outputs, size_t n_rows,
+                                     gpuserve_error *error)
+{
+    const gpuserve_output *at = &outputs->at[GPUSERVE_TASK_EMBED];
+    size_t needed;
+
+    if (at->stride != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "output_stride is %zu, but rows with a precision are contiguous",
+                        at->stride);
+    if (!gsv_mul_size(n_rows, outputs->compact_bytes, &needed) || needed > at->capacity)
+        return gsv_fail(error, GPUSERVE_E_INVALID,
+                        "the output has capacity for %zu bytes, %zu rows of %zu bytes do not fit",
+                        at->capacity, n_rows, outputs->compact_bytes);
+    return GPUSERVE_OK;
+}
+
 /* Messages name the output as `output` of the job, or by its task if there are several. */
 static gpuserve_status check_one(const struct gsv_outputs *outputs, uint32_t task, size_t n_rows,
                                  gpuserve_error *error)
@@ -103,6 +140,8 @@ static gpuserve_status check_one(const struct gsv_outputs *outputs, uint32_t tas
     const size_t columns = written_columns(outputs, task), stride = stride_of(outputs, task);
     size_t needed = 0;
 
+    if (task == GPUSERVE_TASK_EMBED && outputs->compact_bytes > 0)
+        return check_compact(outputs, n_rows, error);
     if (stride < columns)
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "output_stride is %zu, less than the row width %zu", stride, columns);
@@ -166,8 +205,14 @@ void gsv_output_write(const struct gsv_outputs *outputs, uint32_t task, const fl
     const size_t written = written_columns(outputs, task), stride = stride_of(outputs, task);
     const size_t n_rows = gsv_is_by_token(task) ? n_tokens : 1;
     const float *from = block + gsv_output_offset(outputs, task, n_tokens);
-    float *to = outputs->at[task].rows + row * stride;
+    float *to;
 
+    if (task == GPUSERVE_TASK_EMBED && outputs->compact_bytes > 0) {
+        memcpy((char *)outputs->at[task].rows + row * outputs->compact_bytes, from,
+               outputs->compact_bytes);
+        return;
+    }
+    to = outputs->at[task].rows + row * stride;
     if (written == columns && stride == columns) {
         memcpy(to, from, n_rows * columns * sizeof(float));
         return;

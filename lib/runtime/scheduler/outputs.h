@@ -5,15 +5,20 @@
  * block of the item. It holds the rows of each task in the order of gpuserve_task: one row for a
  * task on texts, n_rows rows for a task on tokens.
  *
+ * An embedding with a precision is the row of gpuserve_op_compact: bytes in the place of floats,
+ * and a word that says whether all of its numbers were finite.
+ *
  *   slot->output --copy--> block of the item (staging, result cache) --write--> the caller's rows
  */
 #ifndef GSV_RUNTIME_OUTPUTS_H
 #define GSV_RUNTIME_OUTPUTS_H
 
+#include "lib/base/number.h"
 #include "lib/model/model.h"
 
 #include <gpuserve/gpuserve.h>
 #include <stdbool.h>
+#include <string.h>
 
 #define GSV_TASKS_BY_TOKEN \
     (GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_VECTORS) | GSV_TASK_BIT(GPUSERVE_TASK_TOKEN_LABELS))
@@ -24,6 +29,7 @@ struct gsv_outputs {
     int32_t columns[GSV_TASKS];    /* of a computed row; 0 outside the set */
     int32_t written; /* EMBED: leading columns that are written, at most columns[EMBED] */
     size_t text_floats, token_floats; /* of a block: for the text, and for each of its tokens */
+    size_t compact_bytes;             /* EMBED with a precision: of a row at the caller; else 0 */
 };
 
 static inline bool gsv_has_task(uint32_t tasks, uint32_t task)
@@ -58,7 +64,22 @@ static inline size_t gsv_output_floats(const struct gsv_outputs *outputs, uint32
 {
     return (size_t)outputs->columns[task] * (gsv_is_by_token(task) ? n_rows : 1);
 }
+/* True if all numbers of an item's block of n floats are finite. */
+static inline bool gsv_is_block_finite(const struct gsv_outputs *outputs, const float *block,
+                                       size_t n)
+{
+    uint32_t is_finite;
+
+    if (outputs->compact_bytes == 0)
+        return gsv_all_finite(block, n);
+    memcpy(&is_finite, block + n - 1, sizeof(is_finite));
+    return is_finite != 0;
+}
+
 size_t gsv_output_offset(const struct gsv_outputs *outputs, uint32_t task, size_t n_rows);
+
+/* Check ranges [2, dim] of INT8 and UINT8. */
+gpuserve_status gsv_ranges_check(const float *ranges, size_t dim, gpuserve_error *error);
 
 /* Copy the rows of a task from a block to the caller, where they begin at row `row`. */
 void gsv_output_write(const struct gsv_outputs *outputs, uint32_t task, const float *block,

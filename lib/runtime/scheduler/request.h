@@ -70,14 +70,44 @@ struct gsv_batch_key {
     int32_t skip;                 /* leading prompt tokens that pooling leaves out */
     struct gsv_head_choice heads; /* as in gsv_run */
     bool drops;                   /* token vectors of skipped words are left out: load_plan.h */
+    uint32_t precision;           /* of embeddings; the next two are 0 for FLOAT32 */
+    int32_t columns;              /* that are converted */
+    uint64_t ranges[2];           /* XXH3-128 of the ranges of INT8 and UINT8; 0: none */
 };
 
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter && a->drops == b->drops &&
-           memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
+           a->adapter == b->adapter && a->drops == b->drops && a->precision == b->precision &&
+           a->columns == b->columns && a->ranges[0] == b->ranges[0] &&
+           a->ranges[1] == b->ranges[1] && memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
+}
+
+static inline bool gsv_has_ranges(uint32_t precision)
+{
+    return precision == GPUSERVE_PRECISION_INT8 || precision == GPUSERVE_PRECISION_UINT8;
+}
+
+/* The conversion of the embeddings of a batch. */
+static inline struct gsv_compact_run gsv_compact_run_of(const struct gsv_batch_key *key,
+                                                        const float *ranges)
+{
+    const size_t bytes = gpuserve_quantized_bytes(key->precision, (size_t)key->columns);
+
+    if (key->precision == GPUSERVE_PRECISION_FLOAT32)
+        return (struct gsv_compact_run){ 0 };
+    return (struct gsv_compact_run){ .precision = key->precision,
+                                     .columns = key->columns,
+                                     .words = (int32_t)((bytes + 3) / 4 + 1),
+                                     .ranges = gsv_has_ranges(key->precision) ? ranges : NULL };
+}
+
+/* The result cache may hold blocks of these tasks: they follow from the tokens and the key alone.
+ */
+static inline bool gsv_is_cacheable(const struct gsv_batch_key *key)
+{
+    return !gsv_has_task(key->tasks, GPUSERVE_TASK_MAX_SIM);
 }
 
 /* Queue capacity that a request reserves. */
@@ -163,6 +193,8 @@ struct gpuserve_request {
     size_t n_in_flight;      /* items in batches plus chunks in tokenization */
     uint64_t traced_batch;   /* id of the last batch in job.trace; 0: none */
     uint64_t replicas;       /* bit i: replica i computed some of its items */
+    uint64_t query_batch;    /* id of the last batch with query_vectors of this request; 0: none */
+    int32_t query_row;       /* of these, in that batch */
     bool is_ending;          /* in completion or completed: no state changes any more */
     gpuserve_status failure; /* the first one; CANCELLED replaces an earlier one */
     gpuserve_error error;    /* of that failure */

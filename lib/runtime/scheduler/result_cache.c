@@ -48,6 +48,14 @@ uint64_t gsv_tokens_hash(const struct gsv_tokens *tokens)
     return XXH3_64bits(tokens->ids, tokens->n * sizeof(*tokens->ids));
 }
 
+void gsv_ranges_digest(const float *ranges, size_t dim, uint64_t digest[2])
+{
+    const XXH128_hash_t hash = XXH3_128bits(ranges, 2 * dim * sizeof(*ranges));
+
+    digest[0] = hash.low64;
+    digest[1] = hash.high64;
+}
+
 gpuserve_status gsv_cache_create(struct gsv_cache **out, uint64_t bytes,
                                  struct gsv_metrics *metrics, gpuserve_error *error)
 {

@@ -2,10 +2,10 @@
  * result_cache.h - result cache of one loaded model, bounded in bytes.
  *
  * Sharded hash table with LRU eviction in each shard. The key is every input of a row: token ids
- * and types, task, dimensions, normalization, score, and tokens that pooling skips. Model, number
- * format and device need no part in the key, since each loaded model has a cache of its own. A
- * lookup compares the whole key after the hash, so a collision costs time and never returns a wrong
- * row.
+ * and types, task, dimensions, normalization, score, precision, and tokens that pooling skips.
+ * Model, number format and device need no part in the key, since each loaded model has a cache of
+ * its own. A lookup compares the whole key after the hash, so a collision costs time and never
+ * returns a wrong row.
  *
  * Thread-safety: safe. Each shard has a lock, held for one comparison and one copy.
  */
@@ -24,6 +24,9 @@ struct gsv_cache_key {
 };
 
 uint64_t gsv_tokens_hash(const struct gsv_tokens *tokens);
+
+/* XXH3-128 of ranges [2, dim], which stands for them in batch keys. */
+void gsv_ranges_digest(const float *ranges, size_t dim, uint64_t digest[2]);
 
 /* `bytes` bounds all allocations; `metrics` counts hits, misses and bytes. */
 gpuserve_status gsv_cache_create(struct gsv_cache **cache, uint64_t bytes,

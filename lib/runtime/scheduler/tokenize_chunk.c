@@ -310,8 +310,9 @@ void gsv_recall_chunk(struct gsv_model *model, gpuserve_request *request, struct
         struct gsv_cache_key key = { .tokens = gsv_tokens_of(chunk, item), .batch = request->key };
 
         item->hash = key.hash = gsv_tokens_hash(&key.tokens);
-        if (!model->cache || !gsv_cache_get(model->cache, &key, gsv_block_of(request, i),
-                                            gsv_block_floats(&request->outputs, item)))
+        if (!model->cache || !gsv_is_cacheable(&request->key) ||
+            !gsv_cache_get(model->cache, &key, gsv_block_of(request, i),
+                           gsv_block_floats(&request->outputs, item)))
             continue;
         item->is_cached = true;
         chunk->n_cached++;

@@ -56,7 +56,11 @@ struct gsv_slot {
     int32_t *ids, *type_ids, *positions; /* [max_tokens] */
     int32_t *cu_seqlens;                 /* [max_sequences + 1] */
     int32_t *key_counts;                 /* [max_sequences] */
-    float *output;                       /* gsv_plan_output_floats() */
+    /* Of late interaction, else NULL: see struct gsv_late_batch. */
+    struct gsv_late_query *late_queries;      /* [max_sequences] */
+    struct gpuserve_max_sim_text *late_texts; /* [max_sequences] */
+    int32_t *late_rows;                       /* [max_tokens] */
+    float *output;                            /* gsv_plan_output_floats() */
 };
 
 static inline struct gsv_slot *gsv_slot_of(struct gsv_batch *batch)

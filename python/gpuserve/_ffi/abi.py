@@ -32,6 +32,7 @@ VERSION_PATCH = 0
 WARMUP_OFF = 0xfffffffe
 WARMUP_AUTO = 0xffffffff
 WAIT_NONE = 0xffffffff
+MAX_QUERY_VECTORS = 1024
 MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
 RANDOM_MAX_NUMBERS = 1073741824
@@ -109,6 +110,7 @@ TASK_CLASSIFY = 1
 TASK_TOKEN_VECTORS = 2
 TASK_SPARSE = 3
 TASK_TOKEN_LABELS = 4
+TASK_MAX_SIM = 5
 NORMALIZE_DEFAULT = 0
 NORMALIZE_YES = 1
 NORMALIZE_NO = 2
@@ -423,6 +425,11 @@ class Job(Structure):
         ("n_more", c_size_t),
         ("trace", c_void_p),
         ("heads", c_char_p),
+        ("query_vectors", c_void_p),
+        ("n_query_vectors", c_size_t),
+        ("precision", c_uint32),
+        ("reserved", c_uint32),
+        ("ranges", c_void_p),
     ]
 
 

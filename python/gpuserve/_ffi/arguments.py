@@ -132,9 +132,14 @@ def chunks(inputs: Iterable[str], size: int) -> Iterator[Tuple[List[str], None]]
         yield part, None
 
 
-def output(out: Optional[Floats], n: int, columns: int) -> Floats:
+def row_type(fields: Dict[str, Any]) -> Any:
+    """The type of a job's rows: bytes with a precision."""
+    return np.uint8 if fields.get("precision") else np.float32
+
+
+def output(out: Optional[Floats], n: int, columns: int, kind: Any = np.float32) -> Any:
     if out is None:
-        return np.empty((n, columns), dtype=np.float32)
+        return np.empty((n, columns), dtype=kind)
     if not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.ndim != 2:
         raise InvalidError("out is not a 2-dimensional array of float32")
     if out.shape != (n, columns):

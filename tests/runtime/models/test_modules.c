@@ -311,21 +311,155 @@ static void expect_max_sim(gpuserve_model *model)
     json_decref(root);
 }
 
-static void expect_late(const char *path)
+static void expect_late(const char *given)
 {
-    gpuserve_model *model = open_path(path, 1 << 20);
+    gpuserve_model *model = open_path(given, 1 << 20);
+    char path[1024];
 
+    snprintf(path, sizeof(path), "%s", given); /* of path_of(), which is used again */
     cr_expect_eq(gpuserve_model_dim(model), 0);
     expect_role(model, "query");
     expect_role(model, "document");
     expect_role(model, "query"); /* from the cache */
-    expect_max_sim(model);
+    expect_max_sim(model);       /* with token vectors from the cache */
+    gpuserve_model_close(&model);
+    model = open_path(path, 0);
+    expect_max_sim(model); /* where the token vectors are made */
     gpuserve_model_close(&model);
 }
 
 Test(modules, token_vectors_of_late_interaction)
 {
     expect_late(path_of("st-multi-vector"));
+}
+
+/* A job whose texts are documents. */
+static gpuserve_job max_sim_job(const char *const *texts, size_t n, const float *query,
+                                size_t n_query, float *scores)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.task = GPUSERVE_TASK_MAX_SIM;
+    job.prompt_name = "document";
+    job.texts = texts;
+    job.n_items = n;
+    job.query_vectors = query;
+    job.n_query_vectors = n_query;
+    job.output = scores;
+    job.output_capacity = n;
+    return job;
+}
+
+/* Documents have a skip list: their rows are fewer than their tokens. */
+Test(modules, max_sim_of_a_job_is_that_of_its_token_vectors)
+{
+    gpuserve_model *model = open_path(path_of("st-multi-vector"), 0);
+    json_t *root = expected_of("st-multi-vector");
+    const char *texts[MAX_TEXTS];
+    const size_t n = texts_of(root, texts);
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    for (size_t i = 0; i < n; i++) {
+        float query[MAX_TOKENS * WIDTH], rows[MAX_TOKENS * WIDTH], scores[MAX_TEXTS], alone;
+        const size_t n_query = vectors_of(model, texts[i], "query", query);
+        gpuserve_job job = max_sim_job(texts, n, query, n_query, scores);
+
+        cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+        for (size_t j = 0; j < n; j++) {
+            const size_t n_rows = vectors_of(model, texts[j], "document", rows);
+
+            cr_expect_float_eq(scores[j], gpuserve_max_sim(query, n_query, rows, n_rows, WIDTH),
+                               1e-5, "query %zu, document %zu", i, j);
+            job = max_sim_job(&texts[j], 1, query, n_query, &alone);
+            cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+            cr_expect_eq(memcmp(&alone, &scores[j], sizeof(alone)), 0, "document %zu", j);
+        }
+    }
+    json_decref(root);
+    gpuserve_model_close(&model);
+}
+
+enum { N_QUERIES = 24, QUERY_ROWS = 100 };
+
+/* Equal documents are not computed twice for one query, and always for another one. The queries of
+ * all requests are more than a batch has room for. */
+Test(modules, requests_with_other_queries_share_batches_and_no_scores)
+{
+    static const char *const texts[] = { "w20 w21", "w21 w22 w20", "w30", "w20 w21" };
+    static float queries[N_QUERIES][QUERY_ROWS * WIDTH], want[N_QUERIES][4], got[N_QUERIES][4];
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model *model = NULL;
+    gpuserve_request *requests[N_QUERIES];
+    uint32_t seed = 5;
+
+    cr_assert_gt(N_QUERIES * QUERY_ROWS, 2 * GPUSERVE_MAX_QUERY_VECTORS);
+    options.device = "cpu";
+    options.n_threads = 1; /* while the first batch runs, the others wait together */
+    cr_assert_eq(gpuserve_model_open(&model, NULL, path_of("st-multi-vector"), &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    for (size_t i = 0; i < N_QUERIES; i++) {
+        gpuserve_job job = max_sim_job(texts, 4, queries[i], QUERY_ROWS - i, want[i]);
+
+        for (size_t j = 0; j < QUERY_ROWS * WIDTH; j++) {
+            seed = seed * 1664525u + 1013904223u;
+            queries[i][j] = (float)(seed >> 8) / 8388608.0f - 1.0f;
+        }
+        cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
+    }
+    for (size_t i = 0; i < N_QUERIES; i++) {
+        gpuserve_job job = max_sim_job(texts, 4, queries[i], QUERY_ROWS - i, got[i]);
+
+        cr_assert_eq(gpuserve_submit(&requests[i], model, &job, NULL, NULL, &error), GPUSERVE_OK,
+                     "%s", error.message);
+    }
+    for (size_t i = 0; i < N_QUERIES; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, &error), GPUSERVE_OK, "%s", error.message);
+        gpuserve_request_free(&requests[i]);
+        cr_expect_eq(memcmp(got[i], want[i], sizeof(want[i])), 0, "query %zu", i);
+        cr_expect(i == 0 || want[i][0] != want[i - 1][0]);
+        cr_expect_eq(want[i][0], want[i][3]);
+    }
+    gpuserve_model_close(&model);
+}
+
+Test(modules, queries_of_max_sim_are_refused_by_name)
+{
+    static const float vectors[WIDTH];
+    static const struct {
+        const float *query;
+        size_t n_query;
+        uint32_t task, cache;
+        gpuserve_status status;
+        const char *words;
+    } cases[] = {
+        { vectors, 1025, GPUSERVE_TASK_MAX_SIM, 0, GPUSERVE_E_TOO_LARGE,
+          "job.n_query_vectors is 1025, the limit is 1024" },
+        { NULL, 1, GPUSERVE_TASK_MAX_SIM, 0, GPUSERVE_E_INVALID, "`query_vectors` is NULL" },
+        { vectors, 1, GPUSERVE_TASK_TOKEN_VECTORS, 0, GPUSERVE_E_INVALID,
+          "job.query_vectors is valid only for MaxSim" },
+        { NULL, 1, GPUSERVE_TASK_TOKEN_VECTORS, 0, GPUSERVE_E_INVALID,
+          "job.query_vectors is valid only for MaxSim" },
+        { vectors, 1, GPUSERVE_TASK_MAX_SIM, GPUSERVE_CACHE_ON, GPUSERVE_E_UNSUPPORTED,
+          "MaxSim scores are not cached" },
+    };
+    gpuserve_model *model = open_path(path_of("st-multi-vector"), 1 << 20);
+    const char *text = "w20";
+    float score = 1;
+    gpuserve_job job = max_sim_job(&text, 1, NULL, 0, &score);
+
+    cr_expect_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    cr_expect_eq(score, 0, "a query without vectors");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        job = max_sim_job(&text, 1, cases[i].query, cases[i].n_query, &score);
+        job.task = cases[i].task;
+        job.cache = cases[i].cache;
+        cr_expect_eq(gpuserve_run(model, &job, &error), cases[i].status, "case %zu", i);
+        cr_expect(strstr(error.message, cases[i].words), "case %zu: %s", i, error.message);
+    }
+    gpuserve_model_close(&model);
 }
 
 static void make_pylate(char *folder, const char *config)

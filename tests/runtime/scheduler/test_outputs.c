@@ -259,12 +259,12 @@ Test(outputs, a_nan_in_one_of_them_marks_the_item)
 static float rows[FAKE_VOCAB];
 #define OUTPUT(task) { task, 0, rows, FAKE_VOCAB, 0 }
 static const struct {
-    gpuserve_output more[5];
+    gpuserve_output more[6];
     size_t n_more;
     gpuserve_status status;
     const char *words, *hint;
 } wrong[] = {
-    { { OUTPUT(9) }, 1, GPUSERVE_E_INVALID, "job.more[0].task is 9, outside 0 to 4", "" },
+    { { OUTPUT(9) }, 1, GPUSERVE_E_INVALID, "job.more[0].task is 9, outside 0 to 5", "" },
     { { OUTPUT(3), OUTPUT(3) }, 2, GPUSERVE_E_INVALID, "job.more[1].task is 3 (sparse vector), which the job already has", "" },
     { { OUTPUT(0) }, 1, GPUSERVE_E_INVALID, "job.more[0].task is 0 (embedding), which the job already has", "" },
     { { { 3, 0, NULL, 9, 0 } }, 1, GPUSERVE_E_INVALID, "job.more[0].rows is NULL", "" },
@@ -273,7 +273,8 @@ static const struct {
     { { { 3, 0, rows, FAKE_VOCAB, 9 } }, 1, GPUSERVE_E_INVALID, "task 3 (sparse vector): output_stride is 9, less than the row width 1000", "" },
     { { { 2, 0, rows, 8 * 5 - 1, 0 } }, 1, GPUSERVE_E_INVALID, "task 2 (token vectors): the output has capacity for 39 floats, 5 rows of 8 need 40", "" },
     { { OUTPUT(4) }, 1, GPUSERVE_E_UNSUPPORTED, "job.more[0].task is 4 (token labels): the model is not a token classifier", "the model's outputs: token vectors, embedding, sparse vector, labels" },
-    { { OUTPUT(1), OUTPUT(2), OUTPUT(3), OUTPUT(4), OUTPUT(4) }, 5, GPUSERVE_E_INVALID, "job.n_more is 5, the limit is 4", "" },
+    { { OUTPUT(5) }, 1, GPUSERVE_E_UNSUPPORTED, "job.more[0].task is 5 (MaxSim): the model does not support MaxSim", "the model's outputs: token vectors, embedding, sparse vector, labels" },
+    { { OUTPUT(1), OUTPUT(2), OUTPUT(3), OUTPUT(4), OUTPUT(5), OUTPUT(5) }, 6, GPUSERVE_E_INVALID, "job.n_more is 6, the limit is 5", "" },
 };
 /* clang-format on */
 
