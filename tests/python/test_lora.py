@@ -202,6 +202,35 @@ class Lora(Case):
         with self.assertRaisesRegex(NotFoundError, "adapter_model.safetensors: no such file"):
             Model(folder, device="cpu")
 
+    def test_a_factor_that_is_a_view_of_columns_is_refused(self):
+        path = os.path.join(folder := self.adapter("modern"), "adapter_model.bin")
+        with open(path, "rb") as file:
+            pickled = file.read()
+        strides, transposed = b"K\x20K\x01\x86", b"K\x01K\x02\x86"  # of the first factor, [2, 32]
+        self.assertIn(strides, pickled)
+        with open(path, "wb") as file:
+            file.write(pickled.replace(strides, transposed, 1))
+        with self.assertRaisesRegex(UnsupportedError, r"adapter_model\.bin: tensor '.*Wo\.lora_A\.weight' is not contiguous") as caught:
+            Model(folder, device="cpu")
+        self.assertIn("tensor.contiguous()", caught.exception.hint)
+
+    def test_a_file_of_the_base_is_named_in_its_own_directory(self):
+        base = self.base("bert")
+        folder = self.adapter("attention", base)
+        for name, text, words in (("vocab.txt", b"\xff\n", "vocab.txt"), ("model.safetensors", b"x", "model.safetensors"),
+                                  ("config.json", b'{"model_type": "bert"}', "vocab_size"),
+                                  ("config.json", b"{", "config.json"), ("config.json", b"", "config.json")):
+            with open(os.path.join(base, name), "wb") as file:
+                file.write(text)
+                if not text:
+                    file.truncate(1 << 30)
+            with self.subTest(name, text=text), self.assertRaises((FormatError, TooLargeError)) as caught:
+                Model(folder, device="cpu")
+            self.assertIn(words, str(caught.exception))
+            self.assertTrue(str(caught.exception).startswith(base), str(caught.exception))
+            shutil.copytree(os.path.join(MODELS, "bert"), base, dirs_exist_ok=True)
+            self.base("bert", base)
+
 
 if __name__ == "__main__":
     main(__name__)
