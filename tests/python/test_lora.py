@@ -56,7 +56,7 @@ class Lora(Case):
         return got
 
     def test_embeddings(self):
-        for name in ("attention", "all", "words", "modern", "relative", "decoder"):
+        for name in ("attention", "all", "words", "modern", "relative", "decoder", "magnitudes", "gated"):
             with self.subTest(name):
                 folder = self.adapter(name)
                 self.check(name, folder)
@@ -148,6 +148,7 @@ class Lora(Case):
         for adapters, error, words in (
                 ({"a": self.adapter("all", folder)}, UnsupportedError, "whole tensors"),
                 ({"a": self.adapter("classes", folder)}, UnsupportedError, "whole tensors"),
+                ({"a": self.adapter("magnitudes", folder)}, UnsupportedError, '"use_dora" is not supported by request'),
                 ({"a": folder}, NotFoundError, "adapter_config.json: no such file"),
                 ({"a": self.path("absent")}, NotFoundError, "adapters: "),
                 ({"": attention}, InvalidError, "is not NAME=DIRECTORY"),
@@ -174,7 +175,7 @@ class Lora(Case):
 
     def test_what_is_refused(self):
         for changes, words in (
-                ({"use_dora": True}, '"use_dora" is not supported'),
+                ({"use_qalora": True}, '"use_qalora" is not supported'),
                 ({"peft_type": "IA3"}, '"peft_type" = "IA3"'),
                 ({"init_lora_weights": "pissa"}, '"init_lora_weights" = "pissa"'),
                 ({"layer_replication": [[0, 1]]}, '"layer_replication"'),
@@ -187,6 +188,10 @@ class Lora(Case):
                         {"base_model_name_or_path": "x" * 5000}, {"revision": 3}):
             with self.assertRaises(FormatError, msg=changes):
                 Model(self.adapter("attention", **changes), device="cpu")
+        with self.assertRaisesRegex(FormatError, "or their magnitudes, is missing"):
+            Model(self.adapter("attention", use_dora=True), device="cpu")
+        with self.assertRaisesRegex(UnsupportedError, "magnitude_vector' is not one of a LoRA adapter"):
+            Model(self.adapter("magnitudes", use_dora=False), device="cpu")
         with self.assertRaisesRegex(FormatError, "base model"):  # a base of other shapes
             Model(self.adapter("attention", self.base("deberta-v3")), device="cpu")
         with self.assertRaisesRegex(UnsupportedError, "the base model is a LoRA adapter itself"):
@@ -200,6 +205,20 @@ class Lora(Case):
         os.remove(os.path.join(folder, "model.safetensors"))
         os.remove(os.path.join(folder, "adapter_model.safetensors"))
         with self.assertRaisesRegex(NotFoundError, "adapter_model.safetensors: no such file"):
+            Model(folder, device="cpu")
+
+    def test_magnitudes_of_another_number_are_refused(self):
+        path = os.path.join(folder := self.adapter("magnitudes"), "adapter_model.safetensors")
+        with open(path, "rb") as file:
+            data = file.read()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:begin])
+        one, other = ("base_model.model.encoder.layer.0.%s.dense.lora_magnitude_vector" % part for part in ("attention.output", "intermediate"))
+        header[one], header[other] = header[other], header[one]
+        text = json.dumps(header).encode()
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text + data[begin:])
+        with self.assertRaisesRegex(FormatError, r"\d+ magnitudes of 'encoder\.layer\.0\.attention\.output\.dense\.weight', expected 32"):
             Model(folder, device="cpu")
 
     def test_a_factor_that_is_a_view_of_columns_is_refused(self):
