@@ -158,7 +158,7 @@ gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_er
     struct gsv_dir *dir = gsv_alloc_array(1, sizeof(*dir));
     char *real = NULL;
     const char *below;
-    gpuserve_status st = GPUSERVE_E_NOMEM;
+    gpuserve_status st;
 
     *out = NULL;
     if (!dir)
@@ -171,19 +171,15 @@ gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_er
         goto fail;
     }
     dir->path = gsv_copy_text(path, strlen(path));
-    if (!dir->path) {
-        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
-        goto fail;
-    }
+    if (!dir->path)
+        goto no_memory;
     st = find_gguf(dir, &real, error);
     if (st != GPUSERVE_OK)
         goto fail;
     below = split_root(real);
     dir->prefix = gsv_alloc_array(strlen(below) + 2, 1);
-    if (!dir->prefix) {
-        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
-        goto fail;
-    }
+    if (!dir->prefix)
+        goto no_memory;
     if (*below)
         sprintf(dir->prefix, "%s/", below);
     dir->root = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -195,6 +191,8 @@ gpuserve_status gsv_dir_open(struct gsv_dir **out, const char *path, gpuserve_er
     free(real);
     *out = dir;
     return GPUSERVE_OK;
+no_memory:
+    st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", path);
 fail:
     free(real);
     gsv_dir_close(&dir);
@@ -392,9 +390,7 @@ static gpuserve_status open_own(const struct gsv_dir *dir, const char *name, int
 gpuserve_status gsv_dir_open_file(const struct gsv_dir *dir, const char *name, int *out,
                                   uint64_t *size_bytes, gpuserve_error *error)
 {
-    if (dir->base && !gsv_dir_has_own(dir, name))
-        return open_own(dir->base, name, out, size_bytes, error);
-    return open_own(dir, name, out, size_bytes, error);
+    return open_own(gsv_dir_owner(dir, name), name, out, size_bytes, error);
 }
 
 bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name)
@@ -418,7 +414,7 @@ bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name)
 
 bool gsv_dir_has(const struct gsv_dir *dir, const char *name)
 {
-    return gsv_dir_has_own(dir, name) || (dir->base && gsv_dir_has_own(dir->base, name));
+    return gsv_dir_has_own(gsv_dir_owner(dir, name), name);
 }
 
 /* ---------------------------------------------------------------------------------------- base */
@@ -436,6 +432,11 @@ gpuserve_status gsv_dir_set_base(struct gsv_dir *dir, struct gsv_dir *base, gpus
 bool gsv_dir_has_base(const struct gsv_dir *dir)
 {
     return dir->base != NULL;
+}
+
+const struct gsv_dir *gsv_dir_owner(const struct gsv_dir *dir, const char *name)
+{
+    return dir->base && !gsv_dir_has_own(dir, name) ? dir->base : dir;
 }
 
 /* -------------------------------------------------------------------------------------- listing */
@@ -587,14 +588,13 @@ gpuserve_status gsv_dir_read(const struct gsv_dir *dir, const char *name, size_t
 {
     char shown[GSV_PATH_BYTES];
     uint64_t size;
-    gpuserve_status st;
     int fd;
+    const gpuserve_status st = gsv_dir_open_file(dir, name, &fd, &size, error);
 
     *bytes = NULL;
     *size_bytes = 0;
-    st = gsv_dir_open_file(dir, name, &fd, &size, error);
     if (st != GPUSERVE_OK)
         return st;
-    snprintf(shown, sizeof(shown), "%s/%s", dir->path, name);
+    snprintf(shown, sizeof(shown), "%s/%s", gsv_dir_owner(dir, name)->path, name);
     return gsv_fd_read_whole(fd, size, shown, max_bytes, bytes, size_bytes, error);
 }

@@ -41,6 +41,9 @@ bool gsv_dir_has_base(const struct gsv_dir *dir);
 /* As gsv_dir_has(), without the base. */
 bool gsv_dir_has_own(const struct gsv_dir *dir, const char *name);
 
+/* The directory that a file of this name is read from: `dir`, or its base. Borrowed. */
+const struct gsv_dir *gsv_dir_owner(const struct gsv_dir *dir, const char *name);
+
 /* The path as given to gsv_dir_open(), for messages. Borrowed. */
 const char *gsv_dir_path(const struct gsv_dir *dir);
 

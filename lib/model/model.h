@@ -429,16 +429,17 @@ struct gsv_compact_run {
 struct gsv_run {
     uint32_t task;      /* gpuserve_task */
     bool again;         /* the batch is that of the exec's last run, which did not fail, with the
-                           same adapter: its encoder output is used, not computed again */
+                           same adapters: its encoder output is used, not computed again */
     int32_t dimensions; /* EMBED: number of columns to keep, 1 to dim */
     bool normalize;     /* EMBED */
     int32_t skip;       /* EMBED: tokens at the start of each text that only CLS pooling includes; 0
                            unless the model skips prompts */
-    int32_t adapter;    /* 0: none, else 1 to n_adapters */
-    int32_t route;      /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
-    bool raw;           /* TOKEN_VECTORS: the encoder's output, without the modules after it */
-    uint32_t score;     /* CLASSIFY, TOKEN_LABELS: gpuserve_score; DEFAULT with heads only: that
-                           of each head */
+    int32_t adapter;    /* of all texts: 0: none, else 1 to n_adapters */
+    const int32_t *adapters; /* [n_sequences] of each text, ascending; NULL: `adapter` */
+    int32_t route;           /* EMBED, and CLASSIFY with a head: below n_routes; else 0 */
+    bool raw;                /* TOKEN_VECTORS: the encoder's output, without the modules after it */
+    uint32_t score; /* CLASSIFY, TOKEN_LABELS: gpuserve_score; DEFAULT with heads only: that
+                       of each head */
     struct gsv_head_choice heads;      /* CLASSIFY */
     const struct gsv_late_batch *late; /* MAX_SIM */
     struct gsv_compact_run compact;    /* EMBED; the output has `words` columns */

@@ -12,6 +12,9 @@
 
 enum { N_TEXTS = 2, N_RECORDED = 4 /* run, recorded, replayed */ };
 
+static const int32_t same[N_TEXTS] = { 1, 1 }, mixed[N_TEXTS] = { 1, 2 },
+                     turned[N_TEXTS] = { 0, 2 };
+
 #define EMBED(columns, ...)                                               \
     {                                                                     \
         .task = GPUSERVE_TASK_EMBED, .dimensions = (columns), __VA_ARGS__ \
@@ -34,6 +37,9 @@ static const struct {
     { "dimensions", "bert", EMBED(32, .normalize = true), EMBED(8, .normalize = true) },
     { "skip", "st-no-prompt", EMBED(96, .skip = 0), EMBED(96, .skip = 1) },
     { "adapter", "jina-v3-hub-lora", EMBED(16, .adapter = 1), EMBED(16, .adapter = 2) },
+    { "adapters", "jina-v3-hub-lora", EMBED(16, .adapters = same), EMBED(16, .adapters = mixed) },
+    { "adapters of several", "jina-v3-hub-lora", EMBED(16, .adapters = mixed),
+      EMBED(16, .adapters = turned) },
     { "route", "st-router-dense", EMBED(16, .route = 0), EMBED(16, .route = 1), "colbert" },
     { "raw",
       "colbert",

@@ -131,6 +131,11 @@ Test(kernels_cuda_batch, recordings_are_replaced)
     run(net, 1, &one, 1, vector, &replayed);
     cr_assert_eq(replayed, 0, "the oldest was kept");
     cr_assert_eq(memcmp(first, vector, sizeof(first)), 0);
+    for (int i = 0; i < 4; i++) {
+        run(net, GPUSERVE_PROGRAM_ONCE, &one, 1, vector, &replayed);
+        cr_assert_eq(replayed, 0);
+        cr_assert_eq(memcmp(first, vector, sizeof(first)), 0);
+    }
     net_close(&net);
 }
 

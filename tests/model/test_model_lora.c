@@ -88,6 +88,108 @@ Test(model_lora, by_request_equals_merged)
     check_adapters("modernbert", modernbert, 1);
 }
 
+/* ------------------------------------------------------------------------- several in one batch */
+
+enum { MAX_MIXED = 24 };
+
+/* The first texts in one batch, each with one of the adapters or none, have the bits of each alone.
+ */
+static void check_mixed(const char *base, const struct gsv_adapter_dirs *adapters, uint32_t dtype)
+{
+    struct load_options options = { .max_tokens = 256, .adapters = adapters, .dtype = dtype };
+    char path[512], below[64];
+    int32_t of[MAX_MIXED], last;
+    struct loaded model;
+    struct texts texts;
+    struct gsv_run run;
+    size_t columns, n;
+    float *mixed, *alone;
+
+    snprintf(below, sizeof(below), "models/%s/reference.safetensors", base);
+    texts = read_texts(test_data(below));
+    snprintf(below, sizeof(below), "models/%s", base);
+    snprintf(path, sizeof(path), "%s", test_data(below));
+    load_model(&model, path, &options);
+    run = embed_run(&model, 0);
+    columns = (size_t)run.dimensions;
+    last = (int32_t)gsv_spec_facts(model.spec)->n_adapters;
+    n = texts.n < MAX_MIXED ? texts.n : MAX_MIXED;
+    cr_assert_gt(last, 0);
+    cr_assert_gt(n, (size_t)last, "%s: a text for each adapter and one for none", base);
+    mixed = calloc(n * columns, sizeof(*mixed));
+    alone = calloc(columns, sizeof(*alone));
+    for (int32_t first = 0; first < 2; first++) { /* with and without texts without an adapter */
+        for (size_t i = 0; i < n; i++)
+            of[i] = first + (int32_t)(i * (size_t)(last + 1 - first) / n);
+        run.adapters = of;
+        run.output = mixed;
+        run_texts(&model, &texts, 0, n, &run);
+        for (size_t i = 0; i < n; i++) {
+            run.adapters = NULL;
+            run.adapter = of[i];
+            run.output = alone;
+            run_texts(&model, &texts, i, 1, &run);
+            cr_expect_eq(memcmp(alone, mixed + i * columns, columns * sizeof(*alone)), 0,
+                         "%s, dtype %u: text %zu with adapter %d has other bits than alone", base,
+                         dtype, i, of[i]);
+        }
+    }
+    free(mixed);
+    free(alone);
+    unload_model(&model);
+    free_texts(&texts);
+}
+
+Test(model_lora, adapters_in_one_batch_have_the_bits_of_each_alone)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT32, GPUSERVE_DTYPE_BFLOAT16,
+                                       GPUSERVE_DTYPE_INT8 };
+    static const struct {
+        const char *base, *names[3];
+    } cases[] = { { "bert", { "attention", "words" } },
+                  { "qwen3", { "decoder" } },
+                  { "modernbert", { "modern" } },
+                  { "jina-v3-hub-lora", { NULL } } };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gsv_adapter_dirs adapters = { .n = 0 };
+
+        for (size_t j = 0; cases[i].names[j]; j++)
+            add_adapter(&adapters, cases[i].names[j]);
+        for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
+            check_mixed(cases[i].base, adapters.n > 0 ? &adapters : NULL, dtypes[d]);
+        close_adapters(&adapters);
+    }
+}
+
+/* The ranges of a batch ascend. */
+Test(model_lora, adapters_out_of_order_are_refused)
+{
+    static const int32_t of[] = { 2, 1 };
+    const struct load_options options = { .max_tokens = 256 };
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct gpuserve_host_batch batch;
+    struct loaded model;
+    struct texts texts;
+    struct gsv_run run;
+    float rows[2 * 64];
+    char path[512];
+
+    texts = read_texts(test_data("models/jina-v3-hub-lora/reference.safetensors"));
+    snprintf(path, sizeof(path), "%s", test_data("models/jina-v3-hub-lora"));
+    load_model(&model, path, &options);
+    batch = make_batch(gsv_spec_facts(model.spec), &texts, 0, 2);
+    run = embed_run(&model, 0);
+    run.adapters = of;
+    run.output = rows;
+    cr_expect_eq(gsv_net_run(model.work, &batch, &run, &error), GPUSERVE_E_INVALID);
+    cr_expect_str_eq(error.message,
+                     "text 1 of a batch has adapter 1 after adapter 2: they must ascend");
+    free_batch(&batch);
+    unload_model(&model);
+    free_texts(&texts);
+}
+
 /* A text in the adapter's files, replaced by one of equal length. */
 struct damage {
     const char *name, *from, *to;

@@ -56,7 +56,7 @@ class Lora(Case):
         return got
 
     def test_embeddings(self):
-        for name in ("attention", "all", "words", "modern", "relative", "decoder"):
+        for name in ("attention", "all", "words", "modern", "relative", "decoder", "magnitudes", "gated"):
             with self.subTest(name):
                 folder = self.adapter(name)
                 self.check(name, folder)
@@ -134,9 +134,13 @@ class Lora(Case):
                     self.assertEqual(np.abs(got - model.encode(texts, prompt_name=name, normalize_embeddings=True)).max(), 0)
                 self.assertNotEqual(model.fingerprint, alone.fingerprint)
             with Model(folder, device="cpu", dtype="bfloat16", adapters={name: self.adapter(name, folder) for name in names}) as model:
-                for name in names:
-                    got = model.encode(texts, prompt_name=name, normalize_embeddings=True)
-                    self.assertLess(np.abs(got - np.array(EXPECTED[name]["output"])).max(), 3e-2)
+                futures = [(name, model.submit(texts, prompt_name=name, normalize_embeddings=True))
+                           for _ in range(5) for name in (*names, None)]
+                for name, future in futures:
+                    got = np.array(future.result())
+                    if name:
+                        self.assertLess(np.abs(got - np.array(EXPECTED[name]["output"])).max(), 3e-2)
+                    self.assertEqual(np.abs(got - model.encode(texts, prompt_name=name, normalize_embeddings=True)).max(), 0)
 
     def test_adapters_by_request_that_are_refused(self):
         folder = self.base("bert")
@@ -144,6 +148,7 @@ class Lora(Case):
         for adapters, error, words in (
                 ({"a": self.adapter("all", folder)}, UnsupportedError, "whole tensors"),
                 ({"a": self.adapter("classes", folder)}, UnsupportedError, "whole tensors"),
+                ({"a": self.adapter("magnitudes", folder)}, UnsupportedError, '"use_dora" is not supported by request'),
                 ({"a": folder}, NotFoundError, "adapter_config.json: no such file"),
                 ({"a": self.path("absent")}, NotFoundError, "adapters: "),
                 ({"": attention}, InvalidError, "is not NAME=DIRECTORY"),
@@ -170,7 +175,7 @@ class Lora(Case):
 
     def test_what_is_refused(self):
         for changes, words in (
-                ({"use_dora": True}, '"use_dora" is not supported'),
+                ({"use_qalora": True}, '"use_qalora" is not supported'),
                 ({"peft_type": "IA3"}, '"peft_type" = "IA3"'),
                 ({"init_lora_weights": "pissa"}, '"init_lora_weights" = "pissa"'),
                 ({"layer_replication": [[0, 1]]}, '"layer_replication"'),
@@ -183,6 +188,10 @@ class Lora(Case):
                         {"base_model_name_or_path": "x" * 5000}, {"revision": 3}):
             with self.assertRaises(FormatError, msg=changes):
                 Model(self.adapter("attention", **changes), device="cpu")
+        with self.assertRaisesRegex(FormatError, "or their magnitudes, is missing"):
+            Model(self.adapter("attention", use_dora=True), device="cpu")
+        with self.assertRaisesRegex(UnsupportedError, "magnitude_vector' is not one of a LoRA adapter"):
+            Model(self.adapter("magnitudes", use_dora=False), device="cpu")
         with self.assertRaisesRegex(FormatError, "base model"):  # a base of other shapes
             Model(self.adapter("attention", self.base("deberta-v3")), device="cpu")
         with self.assertRaisesRegex(UnsupportedError, "the base model is a LoRA adapter itself"):
@@ -197,6 +206,49 @@ class Lora(Case):
         os.remove(os.path.join(folder, "adapter_model.safetensors"))
         with self.assertRaisesRegex(NotFoundError, "adapter_model.safetensors: no such file"):
             Model(folder, device="cpu")
+
+    def test_magnitudes_of_another_number_are_refused(self):
+        path = os.path.join(folder := self.adapter("magnitudes"), "adapter_model.safetensors")
+        with open(path, "rb") as file:
+            data = file.read()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:begin])
+        one, other = ("base_model.model.encoder.layer.0.%s.dense.lora_magnitude_vector" % part for part in ("attention.output", "intermediate"))
+        header[one], header[other] = header[other], header[one]
+        text = json.dumps(header).encode()
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text + data[begin:])
+        with self.assertRaisesRegex(FormatError, r"\d+ magnitudes of 'encoder\.layer\.0\.attention\.output\.dense\.weight', expected 32"):
+            Model(folder, device="cpu")
+
+    def test_a_factor_that_is_a_view_of_columns_is_refused(self):
+        path = os.path.join(folder := self.adapter("modern"), "adapter_model.bin")
+        with open(path, "rb") as file:
+            pickled = file.read()
+        strides, transposed = b"K\x20K\x01\x86", b"K\x01K\x02\x86"  # of the first factor, [2, 32]
+        self.assertIn(strides, pickled)
+        with open(path, "wb") as file:
+            file.write(pickled.replace(strides, transposed, 1))
+        with self.assertRaisesRegex(UnsupportedError, r"adapter_model\.bin: tensor '.*Wo\.lora_A\.weight' is not contiguous") as caught:
+            Model(folder, device="cpu")
+        self.assertIn("tensor.contiguous()", caught.exception.hint)
+
+    def test_a_file_of_the_base_is_named_in_its_own_directory(self):
+        base = self.base("bert")
+        folder = self.adapter("attention", base)
+        for name, text, words in (("vocab.txt", b"\xff\n", "vocab.txt"), ("model.safetensors", b"x", "model.safetensors"),
+                                  ("config.json", b'{"model_type": "bert"}', "vocab_size"),
+                                  ("config.json", b"{", "config.json"), ("config.json", b"", "config.json")):
+            with open(os.path.join(base, name), "wb") as file:
+                file.write(text)
+                if not text:
+                    file.truncate(1 << 30)
+            with self.subTest(name, text=text), self.assertRaises((FormatError, TooLargeError)) as caught:
+                Model(folder, device="cpu")
+            self.assertIn(words, str(caught.exception))
+            self.assertTrue(str(caught.exception).startswith(base), str(caught.exception))
+            shutil.copytree(os.path.join(MODELS, "bert"), base, dirs_exist_ok=True)
+            self.base("bert", base)
 
 
 if __name__ == "__main__":

@@ -668,7 +668,8 @@ static float *put_vector(float *out, const struct gpuserve_host_batch *batch, in
 
     vector_of(batch->ids + begin, begin < end ? (size_t)(end - begin) : 0, vector);
     for (int32_t j = 0; j < FAKE_DIM; j++)
-        vector[j] += (float)run->adapter + 10.0f * (float)run->route;
+        vector[j] +=
+            (float)(run->adapters ? run->adapters[s] : run->adapter) + 10.0f * (float)run->route;
     if (embeds && run->normalize)
         make_unit(vector, run->dimensions);
     for (int32_t j = 0; j < (embeds ? run->dimensions : FAKE_LABELS); j++)
@@ -698,6 +699,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     }
     for (int32_t s = 0; s < batch->n_sequences; s++) {
         cr_assert_leq(batch->cu_seqlens[s + 1] - batch->cu_seqlens[s], batch->max_seqlen);
+        cr_assert(s == 0 || !run->adapters || run->adapters[s - 1] <= run->adapters[s]);
         out = run->task == GPUSERVE_TASK_TOKEN_VECTORS ? put_tokens(out, batch, s)
               : run->task == GPUSERVE_TASK_SPARSE      ? put_words(out, batch, s)
                                                        : put_vector(out, batch, s, run);

@@ -43,7 +43,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header or of outputs.h that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 11u
+#define GPUSERVE_BACKEND_ABI 12u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -253,7 +253,7 @@ struct gpuserve_op_route {
 };
 
 /** out[r] = weight * in[r] (first) or out[r] + weight * in[r], weight = factor * (weights ?
- *  weights[r * weights_ld] : 1). A row whose weight is 0 counts as zeros, whatever it holds. */
+ *  weights[r * weights_ld] : 1). A row whose weight is 0 is not read and counts as zeros. */
 struct gpuserve_op_add_scaled {
     void        *out;     /**< [rows, cols]; not `in` */
     const void  *in;      /**< [rows, cols] */
@@ -407,6 +407,9 @@ struct gpuserve_op_lstm {
     double                               seconds;   /**< written by lstm: time on the device */
 };
 
+/** A program that is not recorded. */
+#define GPUSERVE_PROGRAM_ONCE UINT64_MAX
+
 /** The function table of a backend. `error` may be NULL in every function. */
 struct gpuserve_backend {
     uint32_t    struct_size;
@@ -476,7 +479,7 @@ struct gpuserve_backend {
     void (*stream_destroy)(struct gpuserve_stream **stream);
 
     /** `program` identifies the sequence of operations that follows: two batches with the same
-     *  program and shape run the same operations on the same addresses. */
+     *  program and shape run the same operations on the same addresses, unless it is ONCE. */
     gpuserve_status (*batch_begin)(struct gpuserve_stream *stream, uint64_t program,
                                    const struct gpuserve_host_batch *host,
                                    struct gpuserve_batch *batch, int32_t *replayed,

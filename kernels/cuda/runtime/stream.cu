@@ -299,7 +299,8 @@ gpuserve_status gsv_cuda_batch_begin(struct gpuserve_stream *stream, uint64_t pr
                            cudaMemcpyAsync(stream->device_in, stream->host_in, parts.size,
                                            cudaMemcpyHostToDevice, stream->queue),
                            "cudaMemcpyAsync of a batch");
-    if (status == GPUSERVE_OK && host->n_tokens <= GSV_GRAPH_MAX_ROWS && !stream->no_graphs) {
+    if (status == GPUSERVE_OK && host->n_tokens <= GSV_GRAPH_MAX_ROWS && !stream->no_graphs &&
+        program != GPUSERVE_PROGRAM_ONCE) {
         graph = gsv_graphs_find(&stream->graphs, program, &shape);
         if (graph->uses < 2)
             graph = NULL; /* most rare shapes never recur */

@@ -19,7 +19,6 @@
 
 #include "lib/base/error.h"
 #include "lib/model/encoder/encoder.h"
-#include "lib/model/weights/adapters.h"
 
 /* ---------------------------------------------------------- operations that several parts queue
  */
@@ -201,8 +200,8 @@ void *gsv_stage_input(const struct gsv_spec *spec, const struct gsv_activations 
     }
 }
 
-/* A gated linear unit leaves its rows where the gates were. With an adapter the activation runs as
- * one, see gsv_add_linear_adapters(). */
+/* A gated linear unit leaves its rows where the gates were. In a batch with an adapter the
+ * activation runs as one, see gsv_add_linear_adapters(). */
 int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activations *at,
                            int32_t stage)
 {
@@ -212,7 +211,7 @@ int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activat
     case GSV_STAGE_PROJECT:
         return gsv_context_columns(config);
     case GSV_STAGE_CONTRACT:
-        return config->intermediate_size * (config->is_gated || at->adapter > 0 ? 2 : 1);
+        return config->intermediate_size * (config->is_gated || at->n_ranges > 0 ? 2 : 1);
     default:
         return gsv_inner_size(config);
     }
@@ -331,19 +330,23 @@ static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
     return st == GPUSERVE_OK ? pass->net->backend->attention(pass->stream, &op) : st;
 }
 
-/* The gated linear unit of the feed-forward network, in place. */
+/* The gated linear unit of the feed-forward network, in place. One that stands for the activation
+ * of rows with an adapter leaves out the rows without one, whose linear has applied it. */
 static gpuserve_status gate(const struct gsv_pass *pass, const struct gpuserve_linear *reader)
 {
     const struct gsv_config *config = &pass->net->spec->config;
+    const int32_t ld = 2 * config->intermediate_size;
+    const int32_t first = config->is_gated ? 0 : gsv_plain_rows(pass->at);
+    void *const rows = gsv_row_at(pass->net, pass->at->wide, first, ld);
     const struct gpuserve_op_glu op = {
-        .in = pass->at->wide,
-        .out = pass->at->wide,
-        .rows = pass->batch->n_rows,
+        .in = rows,
+        .out = rows,
+        .rows = pass->batch->n_rows - first,
         .cols = config->intermediate_size,
-        .in_ld = 2 * config->intermediate_size,
-        .out_ld = 2 * config->intermediate_size,
+        .in_ld = ld,
+        .out_ld = ld,
         .activation = config->activation,
-        .reader = reader,
+        .reader = first > 0 ? NULL : reader, /* the reader reads all rows */
     };
 
     return pass->net->backend->glu(pass->stream, &op);
@@ -394,37 +397,6 @@ static gpuserve_status end_attention(const struct gsv_pass *pass, int32_t layer,
     return st == GPUSERVE_OK && crosses ? gsv_cross_attend(pass, layer, reader) : st;
 }
 
-/* Write the adapter's product to the linear's output, as its residual. */
-static gpuserve_status adapt(const struct gsv_pass *pass, int32_t index,
-                             struct gpuserve_op_linear *op)
-{
-    const struct gsv_spec *spec = pass->net->spec;
-    const int32_t item = gsv_adapter_item(index, pass->at->adapter);
-    const struct gpuserve_op_linear down = {
-        .weight = pass->net->linears[item],
-        .in = op->in,
-        .out = pass->at->low,
-        .rows = op->rows,
-        .in_ld = op->in_ld,
-        .out_ld = spec->items[item].n,
-    };
-    const struct gpuserve_op_linear up = {
-        .weight = pass->net->linears[item + 1],
-        .in = pass->at->low,
-        .out = op->out,
-        .rows = op->rows,
-        .in_ld = spec->items[item].n,
-        .out_ld = spec->items[item + 1].n,
-    };
-    const gpuserve_status st = pass->net->backend->linear(pass->stream, &down);
-
-    op->residual = op->out;
-    op->out_ld = up.out_ld;
-    op->activation = GPUSERVE_ACT_NONE;
-    op->reader = NULL;
-    return st == GPUSERVE_OK ? pass->net->backend->linear(pass->stream, &up) : st;
-}
-
 /* The end of a feed-forward network, of the layer after the last one. */
 static gpuserve_status end_ffn(const struct gsv_pass *pass, int32_t layer, int32_t stage, void *out)
 {
@@ -466,7 +438,7 @@ static gpuserve_status follow(const struct gsv_pass *pass, int32_t layer, int32_
     case GSV_STAGE_PROJECT:
         return end_attention(pass, layer, out);
     case GSV_STAGE_EXPAND:
-        return net->spec->config.is_gated || pass->at->adapter > 0
+        return net->spec->config.is_gated || pass->at->n_ranges > 0
                    ? gate(pass, gsv_stage_linear(net, layer, stage + 1))
                    : GPUSERVE_OK;
     default:
@@ -505,10 +477,9 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
         return gsv_run_experts(net, stream, batch, at, layer, op.in);
     if (kind == GSV_STAGE_EXPAND && !spec->config.is_gated)
         op.reader = gsv_stage_linear(net, layer, stage + 1);
-    if (at->adapter > 0)
-        st = adapt(&pass, gsv_stage_item(spec, layer, stage), &op);
-    if (st == GPUSERVE_OK && !has_experts)
-        st = net->backend->linear(stream, &op);
+    if (!has_experts)
+        st = at->n_ranges > 0 ? gsv_pass_adapted(&pass, gsv_stage_item(spec, layer, stage), &op)
+                              : net->backend->linear(stream, &op);
     if (st == GPUSERVE_OK)
         st = follow(&pass, layer, stage, out);
     return st == GPUSERVE_OK && stage + 1 == gsv_stage_count(spec) ? gsv_pass_mix(&pass, layer + 1)

@@ -10,6 +10,14 @@
 #include "lib/model/weight_map.h"
 #include "lib/model/weights/weights.h"
 
+/* Adjacent rows of a batch whose texts have the same adapter; they end where the next range begins,
+ * or with the batch. */
+struct gsv_adapter_range {
+    int32_t adapter; /* 0: none */
+    int32_t first;   /* row */
+};
+#define GSV_MAX_ADAPTER_RANGES (GSV_MAX_ADAPTERS + 1)
+
 /* Device memory of the activations; the shapes are in struct gsv_exec_layout. */
 struct gsv_activations {
     void *hidden, *context, *wide;
@@ -19,10 +27,11 @@ struct gsv_activations {
     void *convolved;
     const int32_t *neighbours; /* see gsv_write_neighbours() */
     int32_t neighbours_ld;
-    void *narrow;    /* rows inside a bottleneck layer */
-    void *encoded;   /* the encoder's output, which a decoder reads */
-    int32_t adapter; /* of the batch; 0: none */
-    void *mix;       /* WeightedLayerPooling */
+    void *narrow;     /* rows inside a bottleneck layer */
+    void *encoded;    /* the encoder's output, which a decoder reads */
+    void *mix;        /* WeightedLayerPooling */
+    int32_t n_ranges; /* 0: no text of the batch has an adapter */
+    struct gsv_adapter_range ranges[GSV_MAX_ADAPTER_RANGES]; /* of the batch; adapters ascend */
 };
 
 /* The stages of a layer, in order; each begins with one linear. x is `hidden`, in a bottleneck
@@ -79,6 +88,12 @@ int32_t gsv_stage_input_ld(const struct gsv_spec *spec, const struct gsv_activat
 gpuserve_status gsv_encode_embed(const struct gsv_net *net, struct gpuserve_stream *stream,
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at);
+
+/* low_rank.c: find the ranges of rows with the same adapter. GPUSERVE_E_INVALID unless the adapters
+ * of the texts ascend. */
+gpuserve_status gsv_find_adapter_ranges(struct gsv_activations *at,
+                                        const struct gpuserve_host_batch *host,
+                                        const struct gsv_run *run, gpuserve_error *error);
 
 /* Run one linear of a layer and the operations up to the next linear. */
 gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stream *stream,

@@ -222,19 +222,24 @@ static bool is_hidden_given(const struct gsv_exec *work, const struct gsv_run *r
 }
 
 /* Program number of a run: equal numbers issue equal operations on this gsv_exec, which a backend
- * may record and replay. */
-static uint64_t program_of(const struct gsv_run *run)
+ * may record and replay. The rows of several adapters recur too seldom to be recorded. */
+static uint64_t program_of(const struct gsv_exec *work, const struct gsv_run *run,
+                           bool hidden_given)
 {
+    const struct gsv_activations *at = &work->at;
+    const int32_t adapter = at->n_ranges == 1 ? at->ranges[0].adapter : 0;
     uint32_t columns =
         run->task == GPUSERVE_TASK_CLASSIFY ? gsv_head_set(&run->heads) : (uint32_t)run->dimensions;
 
     /* An embedding has no scores, and at most 2^16 columns. */
     const uint32_t score = run->score | run->compact.precision;
 
+    if (at->n_ranges > 1 && !hidden_given)
+        return GPUSERVE_PROGRAM_ONCE;
     if (run->compact.precision != 0)
         columns += (uint32_t)(run->compact.columns - 1) << 16;
-    return (uint64_t)(uint32_t)run->adapter << 48 | (uint64_t)columns << 16 |
-           (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
+    return (hidden_given ? HIDDEN_GIVEN : 0) | (uint64_t)(uint32_t)adapter << 48 |
+           (uint64_t)columns << 16 | (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
            (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
            (uint64_t)(score & 0xF) << 4 | (uint64_t)(run->task & 0xF);
 }
@@ -426,15 +431,16 @@ static gpuserve_status finish_rows(const struct gsv_rows *rows, int32_t n_rows, 
     return st;
 }
 
-/* The parts that are pooled, the adapter, the ranges, and what MaxSim compares with. */
+/* The parts that are pooled, the adapters, the ranges, and what MaxSim compares with. */
 static gpuserve_status prepare(struct gsv_rows *rows, const struct gpuserve_host_batch *host,
                                const struct gsv_run *run, gpuserve_error *error)
 {
     struct gsv_exec *work = rows->work;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_status st = gsv_find_adapter_ranges(&work->at, host, run, error);
 
-    work->at.adapter = run->adapter;
     rows->skips = run->skip > 0 || gsv_pools_before_end(work->net->spec, run->task);
+    if (st != GPUSERVE_OK)
+        return st;
     if (run->task == GPUSERVE_TASK_MAX_SIM)
         return gsv_write_max_sim(work, run->late, error);
     if (run->compact.ranges)
@@ -459,8 +465,7 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
     if (st == GPUSERVE_OK && is_recurrent(work) && !run->again)
         st = gsv_recurrent_encode(work, host, error);
     if (st == GPUSERVE_OK)
-        st = backend->batch_begin(work->stream,
-                                  program_of(run) | (is_hidden_given(work, run) ? HIDDEN_GIVEN : 0),
+        st = backend->batch_begin(work->stream, program_of(work, run, is_hidden_given(work, run)),
                                   host, &batch, &replayed, error);
     if (st != GPUSERVE_OK)
         return st;
@@ -499,7 +504,7 @@ gpuserve_status gsv_exec_embed(struct gsv_exec *work, const struct gpuserve_host
         st = net->backend->memory_write(net->device, gsv_token_input(net->spec, &work->at), hidden,
                                         (size_t)host->n_tokens * row, error);
     if (st == GPUSERVE_OK)
-        st = net->backend->batch_begin(work->stream, program_of(run) | HIDDEN_GIVEN, host, &batch,
+        st = net->backend->batch_begin(work->stream, program_of(work, run, true), host, &batch,
                                        &replayed, error);
     if (st != GPUSERVE_OK)
         return st;

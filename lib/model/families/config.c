@@ -473,6 +473,7 @@ gpuserve_status gsv_config_parse(struct gsv_config *config, const struct gsv_jso
 gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir *dir,
                                 const char *folder, gpuserve_error *error)
 {
+    char name[GSV_FILE_NAME_BYTES];
     struct gsv_json_value *json;
     gpuserve_status st = gsv_read_config(&json, dir, folder, error);
 
@@ -485,5 +486,8 @@ gpuserve_status gsv_config_read(struct gsv_config *config, const struct gsv_dir 
     if (st == GPUSERVE_OK)
         st = gsv_config_parse(config, json, error);
     gsv_json_free(&json);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
+    if (st == GPUSERVE_OK)
+        return st;
+    gsv_join_name(name, folder, FILE_NAME);
+    return gsv_fail_in(error, st, "%s", gsv_dir_path(gsv_dir_owner(dir, name)));
 }

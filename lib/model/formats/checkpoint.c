@@ -59,7 +59,8 @@ static gpuserve_status read_json(struct gsv_json_value **json, const struct gsv_
         return st;
     st = parse(json, text, size, kind, name, error);
     free(text);
-    return st == GPUSERVE_OK ? st : gsv_fail_in(error, st, "%s", gsv_dir_path(dir));
+    return st == GPUSERVE_OK ? st
+                             : gsv_fail_in(error, st, "%s", gsv_dir_path(gsv_dir_owner(dir, name)));
 }
 
 gpuserve_status gsv_read_json(struct gsv_json_value **json, const struct gsv_dir *dir,

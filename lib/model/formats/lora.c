@@ -5,6 +5,8 @@
  *
  * A merged tensor has no values in a file: gsv_tensor_fetch() reads those of the base and adds the
  * product of the two factors, float32. The factors are in memory: rank (rows + columns) floats.
+ * DoRA also divides by the lengths of the sums, for which the tensors of the base are read once
+ * when the adapter is opened.
  */
 #include "lib/model/formats/lora.h"
 
@@ -13,6 +15,7 @@
 #include "lib/model/formats/formats.h"
 #include "lib/model/formats/torch/torch_file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +30,14 @@
 struct merged {
     struct gsv_tensor tensor; /* as the model sees it */
     struct gsv_tensor base;
-    size_t rank;  /* 0: the tensor replaces that of the base */
-    float *left;  /* [rows, rank] times the scale, owned */
-    float *right; /* [rank, columns], owned */
+    size_t rank;       /* 0: the tensor replaces that of the base */
+    float *left;       /* [rows, rank] times the scale, owned */
+    float *right;      /* [rank, columns], owned */
+    float *magnitudes; /* [n_magnitudes] of DoRA, owned; finish() divides them by the lengths */
+    size_t n_magnitudes;
     float scale;
     bool has_left, has_right;
+    bool is_table;      /* an embedding table: the magnitudes are of columns, else of rows */
     const char *factor; /* name of the tensor of a factor, which has the module's name */
 };
 
@@ -50,7 +56,7 @@ static struct lora_file *as_lora(const struct gsv_weight_file *file)
 
 /* ---------------------------------------------------------------------------------------- names */
 
-enum lora_part { PART_TENSOR, PART_A, PART_B, PART_TABLE_A, PART_TABLE_B };
+enum lora_part { PART_TENSOR, PART_A, PART_B, PART_TABLE_A, PART_TABLE_B, PART_MAGNITUDES };
 
 /* Split the name of an adapter's tensor: `name` receives that of the tensor in the base. */
 static bool split_name(const char *full, char name[NAME_BYTES], enum lora_part *part)
@@ -61,7 +67,8 @@ static bool split_name(const char *full, char name[NAME_BYTES], enum lora_part *
     } ends[] = { { ".lora_A.weight", PART_A },
                  { ".lora_B.weight", PART_B },
                  { ".lora_embedding_A", PART_TABLE_A },
-                 { ".lora_embedding_B", PART_TABLE_B } };
+                 { ".lora_embedding_B", PART_TABLE_B },
+                 { ".lora_magnitude_vector", PART_MAGNITUDES } };
     const char *module = full + strlen(PREFIX), *layer;
     size_t n = strlen(full);
 
@@ -156,6 +163,34 @@ static gpuserve_status read_matrix(float **out, const struct gsv_tensor *tensor,
     return st;
 }
 
+/* Check that the tensor has numbers in row order. */
+static gpuserve_status check_numbers(const struct gsv_tensor *tensor, gpuserve_error *error)
+{
+    if (tensor->type == GSV_TENSOR_OTHER || tensor->type == GSV_TENSOR_I8_ROWS)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: tensor '%s' is %s",
+                        gsv_weight_file_name(tensor->file), tensor->name, tensor->type_name);
+    return gsv_tensor_check_order(tensor, error);
+}
+
+/* Their number is checked when both factors are known. */
+static gpuserve_status add_magnitudes(struct merged *m, const struct gsv_tensor *tensor,
+                                      gpuserve_error *error)
+{
+    struct gsv_tensor row = *tensor;
+    gpuserve_status st = check_numbers(tensor, error);
+
+    if (st != GPUSERVE_OK)
+        return st;
+    if (m->base.rank != 2 || tensor->rank != 1 || tensor->count == 0 || m->magnitudes ||
+        tensor->count > m->base.shape[0] + m->base.shape[1])
+        return fail_shape(tensor, &m->base, error);
+    row.rank = 2;
+    row.shape[0] = 1;
+    row.shape[1] = tensor->count;
+    m->n_magnitudes = (size_t)tensor->count;
+    return read_matrix(&m->magnitudes, &row, false, error);
+}
+
 /* Add a factor to a merged tensor. A: [rank, columns] and B: [rows, rank]; of a table
  * A: [rank, rows] and B: [columns, rank]. */
 static gpuserve_status add_factor(struct merged *m, const struct gsv_tensor *tensor,
@@ -166,20 +201,18 @@ static gpuserve_status add_factor(struct merged *m, const struct gsv_tensor *ten
     const uint64_t rank = tensor->rank == 2 ? tensor->shape[is_a ? 0 : 1] : 0;
     const uint64_t other = tensor->rank == 2 ? tensor->shape[is_a ? 1 : 0] : 0;
     bool *has = is_left ? &m->has_left : &m->has_right;
+    const gpuserve_status st = check_numbers(tensor, error);
 
-    if (tensor->type == GSV_TENSOR_OTHER || tensor->type == GSV_TENSOR_I8_ROWS)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s: tensor '%s' is %s",
-                        gsv_weight_file_name(tensor->file), tensor->name, tensor->type_name);
+    if (st != GPUSERVE_OK)
+        return st;
     if (m->base.rank != 2 || rank == 0 || rank > MAX_RANK || (m->rank > 0 && m->rank != rank) ||
         other != m->base.shape[is_left ? 0 : 1] || *has)
         return fail_shape(tensor, &m->base, error);
-    if (tensor->is_strided)
-        return gsv_tensor_check_order(tensor, error);
     *has = true;
+    m->is_table = part == PART_TABLE_A || part == PART_TABLE_B;
     m->factor = tensor->name;
     m->rank = (size_t)rank;
-    return read_matrix(is_left ? &m->left : &m->right, tensor,
-                       part == PART_TABLE_A || part == PART_TABLE_B, error);
+    return read_matrix(is_left ? &m->left : &m->right, tensor, m->is_table, error);
 }
 
 /* ------------------------------------------------------------------------------------- merging */
@@ -203,6 +236,56 @@ static void add_product(const struct merged *m, uint64_t first, size_t n, float 
         }
         i += width;
     }
+}
+
+/* Multiply the elements [first, first + n) of the sum by the factor of their row or column. */
+static void scale_sum(const struct merged *m, uint64_t first, size_t n, float *to)
+{
+    const size_t columns = (size_t)m->base.shape[1];
+
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t at = first + i;
+
+        to[i] *= m->magnitudes[m->is_table ? at % columns : at / columns];
+    }
+}
+
+/* Divide the magnitudes by the lengths of the rows, or of the columns, of the sum. */
+static gpuserve_status divide_magnitudes(struct merged *m, const char *shown, gpuserve_error *error)
+{
+    const size_t columns = (size_t)m->base.shape[1];
+    const size_t expected = (size_t)m->base.shape[m->is_table ? 1 : 0];
+    double *squares = gsv_alloc_array(m->n_magnitudes, sizeof(*squares));
+    float *row = gsv_alloc_array(columns, sizeof(*row));
+    void *raw = malloc(gsv_tensor_raw_bytes(&m->base, 0, columns) + 1);
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (m->n_magnitudes != expected)
+        st = gsv_fail(error, GPUSERVE_E_FORMAT, "%s: %zu magnitudes of '%s', expected %zu", shown,
+                      m->n_magnitudes, m->base.name, expected);
+    else if (!squares || !row || !raw)
+        st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", m->base.name);
+    for (uint64_t i = 0; i < m->base.shape[0] && st == GPUSERVE_OK; i++) {
+        st = gsv_tensor_fetch(&m->base, i * columns, columns, raw, error);
+        if (st != GPUSERVE_OK)
+            break;
+        gsv_tensor_floats(&m->base, i * columns, columns, raw, row);
+        add_product(m, i * columns, columns, row);
+        for (size_t j = 0; j < columns; j++)
+            squares[m->is_table ? j : i] += (double)row[j] * (double)row[j];
+    }
+    for (size_t i = 0; i < expected && st == GPUSERVE_OK; i++) {
+        if (!(squares[i] > 0))
+            st = gsv_fail(error, GPUSERVE_E_FORMAT,
+                          "%s: %s %zu of '%s' has length %g, which DoRA divides by",
+                          gsv_weight_file_name(m->base.file), m->is_table ? "column" : "row", i,
+                          m->base.name, sqrt(squares[i]));
+        m->magnitudes[i] = (float)(m->magnitudes[i] / sqrt(squares[i]));
+    }
+    free(squares);
+    free(row);
+    free(raw);
+    return st;
 }
 
 static const struct merged *find_offset(const struct lora_file *lora, uint64_t offset)
@@ -235,6 +318,8 @@ static gpuserve_status fetch(const struct gsv_tensor *tensor, uint64_t first, si
     if (st == GPUSERVE_OK) {
         gsv_tensor_floats(&m->base, begin, n, bytes, raw);
         add_product(m, begin, n, raw);
+        if (m->magnitudes)
+            scale_sum(m, begin, n, raw);
     }
     free(bytes);
     return st;
@@ -271,6 +356,7 @@ static void close_file(struct gsv_weight_file *file)
     for (size_t i = 0; i < lora->n; i++) {
         free(lora->merged[i].left);
         free(lora->merged[i].right);
+        free(lora->merged[i].magnitudes);
     }
     free(lora->merged);
     gsv_weight_file_close(&lora->adapter);
@@ -328,12 +414,14 @@ static gpuserve_status add_tensor(struct lora_file *lora, const struct gsv_check
                         "%s: tensor '%s' belongs to '%s', which the base model does not have",
                         gsv_weight_file_name(tensor->file), tensor->name, name);
     m = entry_of(lora, &base);
-    return m ? add_factor(m, tensor, part, error)
-             : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the tensors of an adapter");
+    if (!m)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the tensors of an adapter");
+    return part == PART_MAGNITUDES ? add_magnitudes(m, tensor, error)
+                                   : add_factor(m, tensor, part, error);
 }
 
 static gpuserve_status add_tensors(struct lora_file *lora, const struct gsv_checkpoint *base,
-                                   gpuserve_error *error)
+                                   const struct gsv_lora_settings *settings, gpuserve_error *error)
 {
     gpuserve_status st = GPUSERVE_OK;
     struct gsv_tensor tensor;
@@ -345,7 +433,8 @@ static gpuserve_status add_tensors(struct lora_file *lora, const struct gsv_chec
             char name[NAME_BYTES];
             enum lora_part part;
 
-            if (!split_name(tensor.name, name, &part))
+            if (!split_name(tensor.name, name, &part) ||
+                (part == PART_MAGNITUDES && !settings->has_magnitudes))
                 st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                               "%s: tensor '%.128s' is not one of a LoRA adapter",
                               gsv_weight_file_name(lora->adapter), tensor.name);
@@ -367,17 +456,20 @@ static gpuserve_status finish(struct lora_file *lora, const struct gsv_lora_sett
         char module[NAME_BYTES];
         enum lora_part part;
 
-        if (m->rank == 0)
+        if (m->rank == 0 && !m->magnitudes)
             continue;
-        if (!m->has_left || !m->has_right)
+        if (!m->has_left || !m->has_right || (settings->has_magnitudes && !m->magnitudes))
             return gsv_fail(error, GPUSERVE_E_FORMAT,
-                            "%s: one of the two factors of '%s' is missing",
-                            gsv_weight_file_name(lora->adapter), m->base.name);
+                            "%s: one of the two factors of '%s'%s is missing",
+                            gsv_weight_file_name(lora->adapter), m->base.name,
+                            settings->has_magnitudes ? ", or their magnitudes," : "");
         split_name(m->factor, module, &part);
         module[strlen(module) - strlen(".weight")] = '\0';
         st = gsv_lora_scale(&m->scale, settings, module, m->rank, error);
         for (size_t j = 0; j < (size_t)m->base.shape[0] * m->rank; j++)
             m->left[j] *= m->scale;
+        if (st == GPUSERVE_OK && m->magnitudes)
+            st = divide_magnitudes(m, gsv_weight_file_name(lora->adapter), error);
         m->tensor.file = &lora->file;
         m->tensor.type = GSV_TENSOR_F32;
         m->tensor.type_name = "F32";
@@ -425,7 +517,7 @@ gpuserve_status gsv_lora_open(struct gsv_weight_file **file, const struct gsv_di
     if (st == GPUSERVE_OK)
         st = gsv_lora_settings_read(&settings, dir, error);
     if (st == GPUSERVE_OK)
-        st = add_tensors(lora, base, error);
+        st = add_tensors(lora, base, &settings, error);
     if (st == GPUSERVE_OK)
         st = finish(lora, &settings, error);
     gsv_lora_settings_reset(&settings);
@@ -466,7 +558,9 @@ void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_fac
         memcpy(&bits, &m->scale, sizeof(bits));
         facts->scales = facts->scales * 31 + bits;
         facts->n_whole += m->rank == 0;
+        facts->has_magnitudes = facts->has_magnitudes || m->magnitudes;
         if (m->rank > 0)
-            facts->bytes += m->rank * sizeof(float) * (m->base.shape[0] + m->base.shape[1]);
+            facts->bytes += m->rank * sizeof(float) * (m->base.shape[0] + m->base.shape[1]) +
+                            m->n_magnitudes * sizeof(float);
     }
 }

@@ -2,12 +2,15 @@
  * lora.h - LoRA adapters in PEFT's format, merged into the weights of their base model.
  *
  *   DIR/adapter_config.json, DIR/adapter_model.safetensors   W' = W + scale B A
+ *   "use_dora"                                               W' = m (W + scale B A) / |W + scale B
+ * A|
  *
  * A model directory with adapter_config.json is an adapter: what it lacks is in the directory of
  * its base model (gsv_dir_set_base()). Its weights are the base's, with each targeted tensor
  * computed when it is read. Formula: "LoRA: Low-Rank Adaptation of Large Language Models",
  * arXiv:2106.09685, section 4.1; scale: alpha / rank, or alpha / sqrt(rank) (rsLoRA,
- * arXiv:2312.03732).
+ * arXiv:2312.03732). DoRA has a magnitude m for each row of W, and for each column of an embedding
+ * table, divided by the length of that row or column (arXiv:2402.09353, equation 5, and PEFT).
  */
 #ifndef GSV_MODEL_LORA_H
 #define GSV_MODEL_LORA_H
@@ -31,6 +34,7 @@ struct gsv_lora_settings {
     struct gsv_json_value *json;
     double alpha;
     bool is_rank_stabilized;
+    bool has_magnitudes;                 /* DoRA */
     const struct gsv_json_value *alphas; /* "alpha_pattern", of `json` */
 };
 
@@ -62,9 +66,10 @@ bool gsv_lora_factors(const struct gsv_weight_file *file, const struct gsv_tenso
 
 /* Facts of a file that gsv_lora_open() has opened. */
 struct gsv_lora_facts {
-    size_t n_whole;  /* tensors that the adapter has whole */
-    uint64_t scales; /* changes with any scale */
-    uint64_t bytes;  /* of the factors in memory */
+    size_t n_whole;      /* tensors that the adapter has whole */
+    bool has_magnitudes; /* DoRA: the factors alone do not give the sum */
+    uint64_t scales;     /* changes with any scale */
+    uint64_t bytes;      /* of the factors in memory */
 };
 void gsv_lora_read_facts(const struct gsv_weight_file *file, struct gsv_lora_facts *facts);
 

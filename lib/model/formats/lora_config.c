@@ -116,8 +116,7 @@ static gpuserve_status fail_value(const char *key, const char *value, gpuserve_e
 /* Settings that change the formula or the base's weights. */
 static gpuserve_status refuse_variants(const struct gsv_json_value *json, gpuserve_error *error)
 {
-    static const char *const keys[] = { "use_dora",
-                                        "use_qalora",
+    static const char *const keys[] = { "use_qalora",
                                         "use_bdlora",
                                         "lora_bias",
                                         "layer_replication",
@@ -172,6 +171,8 @@ static gpuserve_status parse_settings(struct gsv_lora_settings *settings, gpuser
     if (st == GPUSERVE_OK)
         st = gsv_json_bool(json, "use_rslora", GSV_LORA_CONFIG, &settings->is_rank_stabilized,
                            error);
+    if (st == GPUSERVE_OK)
+        st = gsv_json_bool(json, "use_dora", GSV_LORA_CONFIG, &settings->has_magnitudes, error);
     for (size_t i = 0; st == GPUSERVE_OK && gsv_json_is(settings->alphas, GSV_JSON_OBJECT) &&
                        i < settings->alphas->n;
          i++)

@@ -68,7 +68,8 @@ gpuserve_status gsv_weight_file_open(struct gsv_weight_file **out, size_t bytes,
                                      const struct gsv_dir *dir, const char *name,
                                      gpuserve_error *error)
 {
-    const size_t shown_bytes = strlen(gsv_dir_path(dir)) + strlen(name) + 2;
+    const char *path = gsv_dir_path(gsv_dir_owner(dir, name));
+    const size_t shown_bytes = strlen(path) + strlen(name) + 2;
     struct gsv_weight_file *file = gsv_alloc_array(1, bytes);
     gpuserve_status st;
 
@@ -79,7 +80,7 @@ gpuserve_status gsv_weight_file_open(struct gsv_weight_file **out, size_t bytes,
     file->fd = -1;
     file->shown = malloc(shown_bytes);
     if (file->shown) {
-        snprintf(file->shown, shown_bytes, "%s/%s", gsv_dir_path(dir), name);
+        snprintf(file->shown, shown_bytes, "%s/%s", path, name);
         st = gsv_dir_open_file(dir, name, &file->fd, &file->size_bytes, error);
     } else {
         st = gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);

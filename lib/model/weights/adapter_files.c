@@ -137,11 +137,16 @@ static gpuserve_status open_one(struct gsv_spec *spec, const struct gsv_dir *dir
         return st;
     spec->adapter_files->n++;
     gsv_lora_read_facts(*file, &facts);
-    if (facts.n_whole == 0)
-        return GPUSERVE_OK;
-    st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
-                  "%s: the adapter has %zu whole tensors, such as a classifier or biases",
-                  gsv_dir_path(dir), facts.n_whole);
+    if (facts.has_magnitudes)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s/" GSV_LORA_CONFIG ": \"use_dora\" is not supported by request",
+                      gsv_dir_path(dir));
+    else if (facts.n_whole > 0)
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "%s: the adapter has %zu whole tensors, such as a classifier or biases",
+                      gsv_dir_path(dir), facts.n_whole);
+    if (st == GPUSERVE_OK)
+        return st;
     return gsv_hint(error, st, "load the adapter's directory as a model of its own");
 }
 

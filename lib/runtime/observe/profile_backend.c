@@ -292,7 +292,7 @@ static void stream_destroy(struct gpuserve_stream **stream)
  * would be wrong. */
 static uint64_t program_of(const struct gsv_profiler *p, uint64_t program)
 {
-    if (!p->leaves_out)
+    if (!p->leaves_out || program == GPUSERVE_PROGRAM_ONCE)
         return program;
     return program ^ (UINT64_C(1) + (uint64_t)p->left_out) << 56 ^
            (uint64_t)(uint32_t)(p->left_out_layer + 1) << 48;

@@ -20,7 +20,7 @@
  *
  * MaxSim: the requests of a batch have queries of their own, as many as the device has room for.
  *
- * Coalescing: an item with the tokens and batch key of one in flight is not computed. It joins that
+ * Coalescing: an item with the tokens and row key of one in flight is not computed. It joins that
  * batch and gets a copy of the row.
  */
 #include "lib/base/clock.h"
@@ -174,7 +174,7 @@ static bool has_same_query(const gpuserve_request *a, const gpuserve_request *b)
            a->job.n_query_vectors == b->job.n_query_vectors;
 }
 
-/* The part in flight with this item's tokens, query and batch key; NULL if none. */
+/* The part in flight with this item's tokens, query and row key; NULL if none. */
 static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuserve_request *request,
                                        const struct gsv_chunk *chunk, const struct gsv_item *item)
 {
@@ -187,7 +187,7 @@ static struct gsv_part *find_in_flight(struct gsv_batcher *batcher, const gpuser
         const struct gsv_tokens flying = gsv_tokens_of(part->chunk, item_of(part));
 
         if (item_of(part)->hash == item->hash && has_same_query(part->request, request) &&
-            gsv_same_batch_key(&part->batch->key, &request->key) &&
+            gsv_same_row_key(&part->request->key, &request->key) &&
             gsv_tokens_equal(&flying, &wanted))
             return part;
     }

@@ -4,6 +4,9 @@
  *
  *   items --pack--> gpuserve_host_batch --gsv_net_run--> slot->output --unpack--> staging, cache
  *
+ * The texts of a run are the parts in the order of their adapters, so that the rows of each adapter
+ * are adjacent (encoder/low_rank.c).
+ *
  * A batch with several outputs is one pass: gsv_net_run() computes the first output with the
  * encoder, and each further one from what the encoder left. The rows of each output are copied to
  * the blocks of the items (outputs.h) before the next one takes slot->output.
@@ -23,6 +26,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Put the parts in the order of their adapters, and then of their numbers. */
+static void order_parts(struct gsv_slot *slot)
+{
+    const struct gsv_batch *batch = &slot->batch;
+    int32_t first[GSV_MAX_ADAPTERS + 2] = { 0 }; /* by adapter: the number of texts before */
+
+    for (int32_t i = 0; i < batch->n_parts; i++)
+        first[batch->parts[i].request->key.adapter + 1]++;
+    for (int32_t i = 0; i <= GSV_MAX_ADAPTERS; i++)
+        first[i + 1] += first[i];
+    for (int32_t i = 0; i < batch->n_parts; i++) {
+        const int32_t adapter = batch->parts[i].request->key.adapter;
+        const int32_t at = first[adapter]++;
+
+        slot->order[at] = i;
+        slot->adapters[at] = adapter;
+    }
+}
+
 /* Pack the batch's tokens end to end, without padding. */
 static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
 {
@@ -30,9 +52,10 @@ static void pack(struct gsv_slot *slot, struct gpuserve_host_batch *host)
     bool is_whole = true;
     int32_t at = 0;
 
+    order_parts(slot);
     slot->cu_seqlens[0] = 0;
     for (int32_t i = 0; i < batch->n_parts; i++) {
-        const struct gsv_part *part = &batch->parts[i];
+        const struct gsv_part *part = &batch->parts[slot->order[i]];
         const struct gsv_item *item = &part->request->items[part->item];
         const int32_t n = (int32_t)item->n_tokens;
         const uint8_t *types = part->chunk->type_ids;
@@ -74,15 +97,19 @@ static struct gsv_late_batch pack_late(const struct gsv_slot *slot)
 
     memset(slot->late_texts, 0, (size_t)plan->narrow.max_sequences * sizeof(*slot->late_texts));
     for (int32_t i = 0; i < batch->n_parts; i++) {
-        const struct gsv_part *part = &batch->parts[i];
-        const gpuserve_job *job = &part->request->job;
-        const int32_t n = (int32_t)job->n_query_vectors, first = late.n_rows;
+        const gpuserve_job *job = &batch->parts[i].request->job;
+        const int32_t n = (int32_t)job->n_query_vectors;
 
-        if (part->query_row == end && n > 0) { /* the first text with this query */
+        if (batch->parts[i].query_row == end && n > 0) { /* the first part with this query */
             slot->late_queries[late.n_queries++] =
                 (struct gsv_late_query){ job->query_vectors, end, n };
             end += n;
         }
+    }
+    for (int32_t i = 0; i < batch->n_parts; i++) {
+        const struct gsv_part *part = &batch->parts[slot->order[i]];
+        const int32_t n = (int32_t)part->request->job.n_query_vectors, first = late.n_rows;
+
         for (int32_t at = slot->cu_seqlens[i] + plan->facts->first_vector;
              at < slot->cu_seqlens[i + 1]; at++)
             if (!batch->key.drops || !gsv_is_skipped(&plan->late, slot->ids[at]))
@@ -118,7 +145,7 @@ static void unpack_output(const struct gsv_slot *slot, uint32_t task)
     const float *from = slot->output;
 
     for (int32_t i = 0; i < slot->batch.n_parts; i++) {
-        const struct gsv_part *part = &slot->batch.parts[i];
+        const struct gsv_part *part = &slot->batch.parts[slot->order[i]];
         const struct gsv_outputs *outputs = &part->request->outputs;
         const struct gsv_item *item = &part->request->items[part->item];
         const size_t n_tokens = item->n_tokens;
@@ -144,7 +171,7 @@ static void cache_row(const struct gsv_slot *slot, const struct gsv_part *part, 
 {
     const struct gsv_item *item = &part->request->items[part->item];
     const struct gsv_cache_key key = { .tokens = gsv_tokens_of(part->chunk, item),
-                                       .batch = slot->batch.key,
+                                       .batch = part->request->key,
                                        .hash = item->hash };
 
     if (slot->model->cache && gsv_is_cacheable(&key.batch) &&
@@ -196,7 +223,7 @@ static struct gsv_run run_of(const struct gsv_slot *slot, uint32_t task)
         .score = classifies || task == GPUSERVE_TASK_TOKEN_LABELS ? key->score : 0,
         .route = embeds || classifies ? key->route : 0,
         .skip = embeds || classifies ? key->skip : 0,
-        .adapter = key->adapter,
+        .adapters = slot->adapters,
         .compact = gsv_compact_run_of(key, first->job.ranges),
         .output = slot->output,
     };
@@ -302,10 +329,12 @@ static gpuserve_status make_buffers(struct gsv_slot *slot, gpuserve_error *error
     slot->positions = gsv_alloc_array(tokens, sizeof(int32_t));
     slot->cu_seqlens = gsv_alloc_array(sequences + 1, sizeof(int32_t));
     slot->key_counts = gsv_alloc_array(sequences, sizeof(int32_t));
+    slot->order = gsv_alloc_array(sequences, sizeof(int32_t));
+    slot->adapters = gsv_alloc_array(sequences, sizeof(int32_t));
     slot->output = gsv_alloc_mapped(output_bytes);
     if (!make_late_buffers(slot) || !slot->batch.parts || !slot->batch.coalesced || !slot->ids ||
         !slot->type_ids || !slot->positions || !slot->cu_seqlens || !slot->key_counts ||
-        !slot->output)
+        !slot->order || !slot->adapters || !slot->output)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a batch of %zu tokens", tokens);
     return GPUSERVE_OK;
 }
@@ -320,6 +349,8 @@ void gsv_slot_reset(struct gsv_slot *slot)
     free(slot->positions);
     free(slot->cu_seqlens);
     free(slot->key_counts);
+    free(slot->order);
+    free(slot->adapters);
     free(slot->late_queries);
     free(slot->late_texts);
     free(slot->late_rows);

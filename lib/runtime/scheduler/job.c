@@ -493,6 +493,8 @@ gpuserve_status gsv_job_check(const struct gsv_model *model, const gpuserve_job 
     st = make_key(model->plan.facts, job, size, error);
     if (st == GPUSERVE_OK)
         st = gsv_prompt_of(&model->plan, job, &size->prompt, &size->key.adapter, error);
+    /* On a GPU the kernels depend on the rows of a product. */
+    size->key.mixes_adapters = model->plan.device.is_cpu || !model->plan.deterministic;
     if (st == GPUSERVE_OK)
         st = gsv_route_of(&model->plan, job, &size->key.route, error);
     if (st == GPUSERVE_OK)

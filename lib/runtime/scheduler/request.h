@@ -59,7 +59,7 @@ struct gsv_link {
     struct gsv_link *before, *after;
 };
 
-/* Requests with equal keys may share a batch. */
+/* What the rows of a request depend on besides its tokens. */
 struct gsv_batch_key {
     uint32_t tasks; /* GSV_TASK_BIT() of each output */
     int32_t dimensions;
@@ -67,6 +67,7 @@ struct gsv_batch_key {
     uint32_t score;
     int32_t route;                /* as in gsv_run */
     int32_t adapter;              /* as in gsv_run */
+    bool mixes_adapters;          /* a batch may hold texts with different ones */
     int32_t skip;                 /* leading prompt tokens that pooling leaves out */
     struct gsv_head_choice heads; /* as in gsv_run */
     bool drops;                   /* token vectors of skipped words are left out: load_plan.h */
@@ -75,13 +76,15 @@ struct gsv_batch_key {
     uint64_t ranges[2];           /* XXH3-128 of the ranges of INT8 and UINT8; 0: none */
 };
 
+/* Requests may share a batch. */
 static inline bool gsv_same_batch_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
 {
     return a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter && a->drops == b->drops && a->precision == b->precision &&
-           a->columns == b->columns && a->ranges[0] == b->ranges[0] &&
-           a->ranges[1] == b->ranges[1] && memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
+           (a->adapter == b->adapter || a->mixes_adapters) && a->drops == b->drops &&
+           a->precision == b->precision && a->columns == b->columns &&
+           a->ranges[0] == b->ranges[0] && a->ranges[1] == b->ranges[1] &&
+           memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0;
 }
 
 static inline bool gsv_has_ranges(uint32_t precision)
@@ -108,6 +111,12 @@ static inline struct gsv_compact_run gsv_compact_run_of(const struct gsv_batch_k
 static inline bool gsv_is_cacheable(const struct gsv_batch_key *key)
 {
     return !gsv_has_task(key->tasks, GPUSERVE_TASK_MAX_SIM);
+}
+
+/* Equal tokens have equal rows. */
+static inline bool gsv_same_row_key(const struct gsv_batch_key *a, const struct gsv_batch_key *b)
+{
+    return a->adapter == b->adapter && gsv_same_batch_key(a, b);
 }
 
 /* Queue capacity that a request reserves. */

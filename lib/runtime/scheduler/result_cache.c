@@ -128,7 +128,7 @@ static struct cache_entry *find(const struct gsv_cache *cache, struct shard *sha
     struct cache_entry *entry = *bucket_of(cache, shard, key->hash);
 
     while (entry &&
-           (entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+           (entry->key.hash != key->hash || !gsv_same_row_key(&entry->key.batch, &key->batch) ||
             !gsv_tokens_equal(&entry->key.tokens, &key->tokens)))
         entry = entry->next_in_bucket;
     return entry;

@@ -56,6 +56,7 @@ struct gsv_slot {
     int32_t *ids, *type_ids, *positions; /* [max_tokens] */
     int32_t *cu_seqlens;                 /* [max_sequences + 1] */
     int32_t *key_counts;                 /* [max_sequences] */
+    int32_t *order, *adapters; /* [max_sequences] of each text of a run: its part, its adapter */
     /* Of late interaction, else NULL: see struct gsv_late_batch. */
     struct gsv_late_query *late_queries;      /* [max_sequences] */
     struct gpuserve_max_sim_text *late_texts; /* [max_sequences] */

@@ -53,7 +53,8 @@ static gpuserve_status read_bytes(const struct source *from, const char *folder,
 
     read->text = NULL;
     (void)gsv_join_name(path, folder, file); /* cannot overflow: the file exists */
-    snprintf(read->name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(from->dir), path);
+    snprintf(read->name, MAX_NAME_BYTES, "%s/%s", gsv_dir_path(gsv_dir_owner(from->dir, path)),
+             path);
     return gsv_dir_read(from->dir, path, max_bytes, &read->text, &read->size, error);
 }
 

@@ -79,6 +79,66 @@ Test(memory, the_footprint_of_heads_is_what_is_taken)
     each_file(folder, NULL);
 }
 
+/* ----------------------------------------------------------------------------------- long texts */
+
+enum { LONG_BYTES = 100000 };
+
+/* 100 kB of text needs the model's memory, the result, 8 bytes for each token (half as much again
+ * while an array grows), one block of windows, and the block's results in the queue. The token
+ * vectors of the whole text would take three times as much as a block. */
+static void check_long_text(uint32_t method, const char *text)
+{
+    static const char path[] = "random:layers=1,hidden=384,heads=6,intermediate=32";
+    gpuserve_context *context = make_context();
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+    gpuserve_long_options how = GPUSERVE_LONG_OPTIONS_INIT;
+    gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
+    gpuserve_model *model = NULL;
+    gpuserve_long_texts *lt = NULL;
+    const gpuserve_chunk *chunks;
+    uint64_t created, computed, result, block, tokens = 0;
+    size_t before, columns, n = 0;
+
+    options.device = "cpu";
+    options.max_queue_tokens = 131072;
+    how.method = method;
+    cr_assert_eq(gpuserve_model_footprint(context, path, &options, &footprint, NULL), GPUSERVE_OK);
+    before = failing_malloc_live_bytes();
+    cr_assert_eq(gpuserve_model_open(&model, context, path, &options, NULL), GPUSERVE_OK);
+    (void)failing_malloc_peak_bytes();
+    cr_assert_eq(gpuserve_long_texts_create(&lt, model, &text, NULL, 1, &how, NULL), GPUSERVE_OK);
+    created = failing_malloc_peak_bytes() - before;
+    cr_assert_eq(gpuserve_long_texts_run(lt, model, NULL, NULL), GPUSERVE_OK);
+    computed = failing_malloc_peak_bytes() - before;
+    chunks = gpuserve_long_texts_chunks(lt, &n);
+    for (size_t i = 0; i < n; i++)
+        tokens += chunks[i].n_tokens;
+    columns = gpuserve_long_texts_columns(lt) * sizeof(float);
+    result = n * sizeof(*chunks) + gpuserve_long_texts_rows(lt) * columns;
+    block = method == GPUSERVE_LONG_LATE ? UINT64_C(16) << 20 : n * columns; /* a chunk: a window */
+    cr_assert_gt(tokens * columns, UINT64_C(32) << 20, "%llu tokens", (unsigned long long)tokens);
+    cr_expect_leq(created, footprint.total_bytes + result + 40 * tokens);
+    cr_expect_leq(computed, footprint.total_bytes + result + 12 * tokens + 2 * block,
+                  "method %u: %llu bytes taken, the model has %llu, the result %llu", method,
+                  (unsigned long long)computed, (unsigned long long)footprint.total_bytes,
+                  (unsigned long long)result);
+    gpuserve_long_texts_free(&lt);
+    gpuserve_model_close(&model);
+    gpuserve_context_unref(&context);
+}
+
+Test(memory, hundred_kilobytes_of_text_stay_within_the_formula)
+{
+    char *text = malloc(LONG_BYTES + 1);
+
+    for (size_t i = 0; i < LONG_BYTES; i++)
+        text[i] = "The quick brown fox runs over the lazy dog. "[i % 44];
+    text[LONG_BYTES] = '\0';
+    check_long_text(GPUSERVE_LONG_WINDOWS, text);
+    check_long_text(GPUSERVE_LONG_LATE, text);
+    free(text);
+}
+
 Test(memory, nothing_grows_from_model_to_model_or_from_call_to_call)
 {
     gpuserve_context *context = make_context();

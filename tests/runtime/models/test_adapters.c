@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static const char *const names[N_NAMES] = { "retrieval.query", "retrieval.passag
                                             "classification",  "text-matching",     NULL };
 
 /* The model with a tokenizer as small as its vocabulary. */
-static gpuserve_model *open_model(const char *name, uint32_t dtype)
+static gpuserve_model *open_model(const char *name, uint32_t dtype, uint32_t n_threads)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -43,6 +44,7 @@ static gpuserve_model *open_model(const char *name, uint32_t dtype)
     fclose(file);
     options.device = "cpu";
     options.dtype = dtype;
+    options.n_threads = n_threads;
     options.default_prompt_name = name;
     options.cache_bytes = 1 << 20;
     cr_assert_eq(gpuserve_model_open(&model, NULL, folder.path, &options, &error), GPUSERVE_OK,
@@ -103,7 +105,7 @@ static double least_cosine(const float *rows, size_t n, const char *name)
 Test(adapters, the_default_prompt_chooses_the_adapter_of_token_ids)
 {
     for (size_t i = 0; i < N_NAMES; i++) {
-        gpuserve_model *model = open_model(names[i], GPUSERVE_DTYPE_FLOAT32);
+        gpuserve_model *model = open_model(names[i], GPUSERVE_DTYPE_FLOAT32, 0);
         float rows[MAX_TEXTS * DIM];
         size_t n;
 
@@ -127,7 +129,7 @@ Test(adapters, in_narrower_types)
 
     for (size_t c = 0; c < 2; c++) {
         for (size_t i = 0; i < N_NAMES; i++) {
-            gpuserve_model *model = open_model(names[i], cases[c].dtype);
+            gpuserve_model *model = open_model(names[i], cases[c].dtype, 0);
             float rows[MAX_TEXTS * DIM];
             size_t n;
 
@@ -183,7 +185,7 @@ Test(adapters, requests_with_other_adapters_do_not_change_a_bit)
 {
     static float want[N_NAMES][N_WORDS][DIM];
     struct caller callers[N_NAMES];
-    gpuserve_model *model = open_model(NULL, GPUSERVE_DTYPE_FLOAT32);
+    gpuserve_model *model = open_model(NULL, GPUSERVE_DTYPE_FLOAT32, 0);
 
     for (size_t i = 0; i < N_NAMES * N_WORDS; i++)
         embed(model, names[i / N_WORDS], NULL, words[i % N_WORDS], GPUSERVE_CACHE_OFF,
@@ -202,11 +204,93 @@ Test(adapters, requests_with_other_adapters_do_not_change_a_bit)
     gpuserve_model_close(&model);
 }
 
+/* A completion that keeps its worker until it is released. */
+struct blocker {
+    sem_t is_running, is_released;
+};
+
+static void block(void *user, gpuserve_request *request, gpuserve_status status)
+{
+    struct blocker *blocker = user;
+
+    (void)request;
+    cr_assert_eq(status, GPUSERVE_OK);
+    sem_post(&blocker->is_running);
+    sem_wait(&blocker->is_released);
+}
+
+static void submit(gpuserve_model *model, const char *const *text, const char *name, float *row,
+                   struct blocker *blocker, gpuserve_request **request)
+{
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+
+    job.texts = text;
+    job.n_items = 1;
+    job.prompt_name = name;
+    job.output = row;
+    job.output_capacity = DIM;
+    job.cache = GPUSERVE_CACHE_OFF;
+    cr_assert_eq(gpuserve_submit(request, model, &job, blocker ? block : NULL, blocker, NULL),
+                 GPUSERVE_OK);
+}
+
+static gpuserve_model_counts counts_of(gpuserve_model *model)
+{
+    gpuserve_model_counts counts = GPUSERVE_MODEL_COUNTS_INIT;
+
+    cr_assert_eq(gpuserve_model_stats(model, &counts, NULL), GPUSERVE_OK);
+    return counts;
+}
+
+/* The only worker waits in a callback until all requests are queued. */
+static void run_mixed(uint32_t dtype)
+{
+    enum { N = N_NAMES * N_WORDS };
+    float want[N][DIM], rows[N][DIM], first[DIM];
+    gpuserve_model *model = open_model(NULL, dtype, 1);
+    gpuserve_request *requests[N + 1];
+    gpuserve_model_counts before, after;
+    struct blocker blocker;
+
+    for (size_t i = 0; i < N; i++)
+        embed(model, names[i % N_NAMES], NULL, words[i / N_NAMES], GPUSERVE_CACHE_OFF, want[i]);
+    cr_assert_eq(sem_init(&blocker.is_running, 0, 0), 0);
+    cr_assert_eq(sem_init(&blocker.is_released, 0, 0), 0);
+    submit(model, words, NULL, first, &blocker, &requests[N]);
+    sem_wait(&blocker.is_running);
+    before = counts_of(model);
+    for (size_t i = 0; i < N; i++)
+        submit(model, &words[i / N_NAMES], names[i % N_NAMES], rows[i], NULL, &requests[i]);
+    sem_post(&blocker.is_released);
+    for (size_t i = 0; i <= N; i++) {
+        cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK);
+        gpuserve_request_free(&requests[i]);
+    }
+    after = counts_of(model);
+    cr_expect_eq(after.batches - before.batches, 1, "dtype %u: %d batches", dtype,
+                 (int)(after.batches - before.batches));
+    cr_expect_eq(after.items - before.items, N);
+    for (size_t i = 0; i < N; i++)
+        cr_expect_eq(memcmp(rows[i], want[i], sizeof(rows[i])), 0,
+                     "dtype %u: text %zu with %s has other bits than alone", dtype, i / N_NAMES,
+                     names[i % N_NAMES] ? names[i % N_NAMES] : "no adapter");
+    sem_destroy(&blocker.is_running);
+    sem_destroy(&blocker.is_released);
+    gpuserve_model_close(&model);
+}
+
+Test(adapters, requests_with_different_adapters_share_a_batch)
+{
+    run_mixed(GPUSERVE_DTYPE_FLOAT32);
+    run_mixed(GPUSERVE_DTYPE_BFLOAT16);
+    run_mixed(GPUSERVE_DTYPE_INT8);
+}
+
 /* The instruction of an adapter comes before the text; a prompt given as text has no adapter. */
 Test(adapters, the_instruction_is_the_prompt)
 {
     static const char instruction[] = "Represent the document for retrieval: ";
-    gpuserve_model *model = open_model(NULL, GPUSERVE_DTYPE_FLOAT32);
+    gpuserve_model *model = open_model(NULL, GPUSERVE_DTYPE_FLOAT32, 0);
     gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float named[DIM], as_text[DIM], joined[DIM];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_TOKENS = 12 };
+enum { N_TOKENS = 12, MAX_TEXTS = 4 };
 
 static struct gsv_profiler profiler;
 static struct gpuserve_backend inner;
@@ -49,22 +49,31 @@ static void unload(struct loaded *model)
     gsv_profiler_reset(&profiler);
 }
 
-/* Embeds one text; the events are in the profiler. */
-static void run(const struct loaded *model, int32_t adapter)
+/* Embeds a batch of texts with these adapters; the events are in the profiler. */
+static void run_batch(const struct loaded *model, const int32_t *adapters, size_t n_texts)
 {
     const struct gsv_spec_facts *facts = gsv_spec_facts(model->spec);
-    int32_t ids[N_TOKENS], n = N_TOKENS;
-    const struct texts texts = { ids, &n, 1 };
-    struct gsv_run run = {
-        .task = GPUSERVE_TASK_EMBED, .dimensions = facts->dim, .normalize = true, .adapter = adapter
-    };
+    int32_t ids[MAX_TEXTS * N_TOKENS], n[MAX_TEXTS];
+    const struct texts texts = { ids, n, n_texts };
+    struct gsv_run run = { .task = GPUSERVE_TASK_EMBED,
+                           .dimensions = facts->dim,
+                           .normalize = true,
+                           .adapters = adapters };
 
-    for (int32_t i = 0; i < n; i++)
-        ids[i] = 8 + i;
+    for (size_t i = 0; i < n_texts * N_TOKENS; i++)
+        ids[i] = 8 + (int32_t)(i % N_TOKENS);
+    for (size_t i = 0; i < n_texts; i++)
+        n[i] = N_TOKENS;
     n_attentions = 0;
-    run.output = calloc((size_t)facts->dim, sizeof(float));
-    run_texts(model, &texts, 0, 1, &run);
+    run.output = calloc(n_texts * (size_t)facts->dim, sizeof(float));
+    run_texts(model, &texts, 0, n_texts, &run);
     free(run.output);
+}
+
+/* Embeds one text. */
+static void run(const struct loaded *model, int32_t adapter)
+{
+    run_batch(model, &adapter, 1);
 }
 
 /* Events of a phase in a layer; `products` counts only products. */
@@ -134,6 +143,47 @@ Test(profile_stages, a_projection_of_embeddings_is_no_layer)
 Test(profile_stages, the_products_of_an_adapter_belong_to_those_that_they_adapt)
 {
     expect_stages("jina-v3-hub-lora", 1, 1, 3); /* its words have one product */
+}
+
+/* Rows of the products of a phase in a layer that have this number of columns. */
+static int32_t count_rows(enum gsv_phase phase, int32_t layer, int32_t columns)
+{
+    int32_t n = 0;
+
+    for (size_t i = 0; i < profiler.n_events; i++)
+        if (profiler.events[i].stage == gsv_profile_stage_of(phase) &&
+            profiler.events[i].layer == layer && profiler.events[i].columns == columns)
+            n += profiler.events[i].rows;
+    return n;
+}
+
+/* Two products for each adapter, on its own rows, and one of the base on all rows; the linear
+ * before an activation divides the rows without an adapter from the others. */
+Test(profile_stages, adapters_of_one_batch_share_the_product_of_the_base)
+{
+    static const int32_t adapters[MAX_TEXTS] = { 0, 1, 1, 4 };
+    struct loaded model;
+    int32_t rank, n_layers;
+
+    load(&model, "jina-v3-hub-lora");
+    rank = 4;
+    n_layers = gsv_spec_facts(model.spec)->n_layers;
+    run_batch(&model, adapters, MAX_TEXTS);
+    cr_expect_eq(count(GSV_PHASE_EMBED, -1, true), 2, "%d", count(GSV_PHASE_EMBED, -1, true));
+    for (int32_t layer = 0; layer < n_layers; layer++) {
+        cr_expect_eq(count(GSV_PHASE_QKV, layer, true), 5);
+        cr_expect_eq(count(GSV_PHASE_OUTPUT, layer, true), 5);
+        cr_expect_eq(count(GSV_PHASE_EXPAND, layer, true), 6);
+        cr_expect_eq(count(GSV_PHASE_CONTRACT, layer, true), 5);
+        cr_expect_eq(count_rows(GSV_PHASE_QKV, layer, rank), 3 * N_TOKENS);
+        cr_expect_eq(n_attentions, n_layers);
+    }
+    run_batch(&model, adapters + 1, MAX_TEXTS - 1);
+    cr_expect_eq(count(GSV_PHASE_QKV, 0, true), 5);
+    cr_expect_eq(count(GSV_PHASE_EXPAND, 0, true), 5);
+    run_batch(&model, (const int32_t[MAX_TEXTS]){ 0 }, MAX_TEXTS);
+    cr_expect_eq(count(GSV_PHASE_QKV, 0, true), 1);
+    unload(&model);
 }
 
 /* Products of a layer with experts: the router, the bias in every row, two for each expert. */

@@ -25,6 +25,7 @@ struct kind {
 static const struct {
     const char *member;
     struct kind a, b;
+    bool may_share_a_batch; /* each text has its own value in it */
 } pairs[] = {
     { "task", { .task = GPUSERVE_TASK_TOKEN_VECTORS }, { .task = GPUSERVE_TASK_SPARSE } },
     { "dimensions", { .dimensions = 0 }, { .dimensions = 3 } },
@@ -36,7 +37,8 @@ static const struct {
       { .task = GPUSERVE_TASK_CLASSIFY, .score = GPUSERVE_SCORE_SIGMOID } },
     { "adapter",
       { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "default" },
-      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "adapted" } },
+      { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "adapted" },
+      true },
     { "route",
       { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "default" },
       { .normalize = GPUSERVE_NORMALIZE_NO, .prompt_name = "routed" } },
@@ -83,7 +85,7 @@ static void expect_alone(gpuserve_model *model, const char *member, const struct
 
 /* Both jobs wait for the same worker, which puts all compatible jobs into one batch. */
 static void run_both(gpuserve_model *model, const char *member, const struct kind *kinds[2],
-                     uint32_t cache)
+                     uint32_t cache, int n_batches)
 {
     static const char *const other[] = { "it keeps the worker" };
     float first[FAKE_DIM], *rows[2] = { make_row(), make_row() };
@@ -107,7 +109,8 @@ static void run_both(gpuserve_model *model, const char *member, const struct kin
         cr_expect_eq(gpuserve_wait(requests[i], -1, NULL), GPUSERVE_OK, "%s", member);
         gpuserve_request_free(&requests[i]);
     }
-    cr_expect_eq(fake_batches() - running, 3, "%s: %d batches", member, fake_batches() - running);
+    cr_expect_eq(fake_batches() - running, 1 + n_batches, "%s: %d batches", member,
+                 fake_batches() - running - 1);
     for (size_t i = 0; i < 2; i++) {
         expect_alone(model, member, kinds[i], rows[i]);
         free(rows[i]);
@@ -122,7 +125,22 @@ Test(sharing, a_batch_is_of_one_key)
         const struct kind *kinds[] = { &pairs[i / 2].a, &pairs[i / 2].b };
         const struct kind *turned[] = { kinds[1], kinds[0] };
 
-        run_both(model, pairs[i / 2].member, i % 2 ? turned : kinds, GPUSERVE_CACHE_OFF);
+        run_both(model, pairs[i / 2].member, i % 2 ? turned : kinds, GPUSERVE_CACHE_OFF,
+                 pairs[i / 2].may_share_a_batch ? 1 : 2);
+    }
+    gpuserve_model_close(&model);
+}
+
+/* Equal tokens of one batch coalesce only if their rows are equal. */
+Test(sharing, a_coalesced_row_is_of_one_key)
+{
+    gpuserve_model *model = fake_open_one_worker(0);
+
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        const struct kind *kinds[] = { &pairs[i].a, &pairs[i].b };
+
+        run_both(model, pairs[i].member, kinds, GPUSERVE_CACHE_DEFAULT,
+                 pairs[i].may_share_a_batch ? 1 : 2);
     }
     gpuserve_model_close(&model);
 }

@@ -29,8 +29,8 @@ static void drop_plugin(void)
 }
 
 /* Opens a model on a device with two streams and no CPU limit. */
-static gpuserve_model *open_waiting(const char *device, uint32_t max_batch_tokens,
-                                    uint32_t max_wait_us)
+static gpuserve_model *open_with(const char *device, uint32_t max_batch_tokens,
+                                 uint32_t max_wait_us, uint32_t deterministic)
 {
     gpuserve_context_options context_options = GPUSERVE_CONTEXT_OPTIONS_INIT;
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -45,12 +45,19 @@ static gpuserve_model *open_waiting(const char *device, uint32_t max_batch_token
     options.max_batch_tokens = max_batch_tokens;
     options.dtype = GPUSERVE_DTYPE_FLOAT32; /* dtype of the CPU backend, which the fake GPU uses */
     options.max_wait_us = max_wait_us;
+    options.deterministic = deterministic;
     cr_assert_eq(gpuserve_context_create(&context, &context_options, NULL), GPUSERVE_OK);
     cr_assert_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_OK, "%s",
                  error.message);
     drop_plugin(); /* it is loaded */
     gpuserve_context_unref(&context);
     return model;
+}
+
+static gpuserve_model *open_waiting(const char *device, uint32_t max_batch_tokens,
+                                    uint32_t max_wait_us)
+{
+    return open_with(device, max_batch_tokens, max_wait_us, 0);
 }
 
 enum { N_WAITING = 6 };
@@ -61,15 +68,22 @@ struct waiting {
     size_t n;
 };
 
-static void submit_one(struct waiting *waiting, gpuserve_model *model, const char *text,
-                       int64_t deadline_us)
+static void submit_named(struct waiting *waiting, gpuserve_model *model, const char *text,
+                         const char *prompt_name, int64_t deadline_us)
 {
     const char *const texts[] = { text };
     gpuserve_job job = fake_job(texts, 1, waiting->rows[waiting->n]);
 
     job.deadline_us = deadline_us;
+    job.prompt_name = prompt_name;
     cr_assert_eq(gpuserve_submit(&waiting->requests[waiting->n++], model, &job, NULL, NULL, NULL),
                  GPUSERVE_OK);
+}
+
+static void submit_one(struct waiting *waiting, gpuserve_model *model, const char *text,
+                       int64_t deadline_us)
+{
+    submit_named(waiting, model, text, NULL, deadline_us);
 }
 
 static void finish(struct waiting *waiting)
@@ -191,4 +205,32 @@ Test(waiting, what_waits_is_computed_when_the_model_is_suspended)
     cr_expect_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
     finish(&waiting);
     gpuserve_model_close(&model);
+}
+
+/* Five texts, two of them with an adapter. */
+static void expect_batches_of_adapters(uint32_t deterministic, int n_batches)
+{
+    static const char *const texts[] = { "one", "two", "three", "four", "five" };
+    const int before = fake_batches();
+    struct waiting waiting = { .n = 0 };
+    gpuserve_model *model;
+
+    fake_set_sparse_and_skipping();
+    model = open_with("cuda:0", 0, AN_HOUR_US, deterministic);
+    fake_hold();
+    submit_one(&waiting, model, "first", 0);
+    fake_wait_running(1);
+    for (size_t i = 0; i < 5; i++)
+        submit_named(&waiting, model, texts[i], i % 2 ? "adapted" : "default", 0);
+    fake_release();
+    finish(&waiting);
+    cr_expect_eq(fake_batches() - before, 1 + n_batches, "%d batches", fake_batches() - before - 1);
+    gpuserve_model_close(&model);
+}
+
+/* The kernels of a GPU depend on the rows of a product. */
+Test(waiting, a_deterministic_gpu_has_a_batch_for_each_adapter)
+{
+    expect_batches_of_adapters(0, 1);
+    expect_batches_of_adapters(1, 2);
 }
