@@ -20,7 +20,7 @@ from gpuserve.errors import TooLargeError
 
 FOLDER = os.path.join(ROOT, "tests", "data", "models")
 MORE = 7  # words over the limit
-LATE = {3: "[unused0]", 4: "[unused1]", 5: "[MASK]"}  # names that late interaction looks for, of ids that its texts do not have
+LATE = {1: "[unused0]", 2: "[unused1]", 5: "[MASK]"}  # names that late interaction looks for, of ids that its texts do not have
 BOUND = 1e-5  # of vectors of length 1, of probabilities, of sparse weights divided by the largest
 
 

@@ -30,6 +30,7 @@ class Packages(unittest.TestCase):
         reference = load_file(os.path.join(ORACLE, "packages", name + ".safetensors"))
         lines = oracle_texts()
         texts = [lines[row]["text"] for row in reference["row"]]
+        texts += [" ".join(line["text"] for line in lines[begin:end]) for begin, end in reference["joined"]]
         tokenizer = Tokenizer.from_file(os.path.join(model(name), "tokenizer.json"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
