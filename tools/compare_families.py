@@ -42,10 +42,11 @@ DEVICE = "cpu"
 
 
 def with_words(source, folder):
-    """A copy of the model whose tokenizer maps the word wN to the id N and adds nothing."""
+    """A copy of the model whose tokenizer maps the word wN to the id N and adds nothing. ColBERT looks for the names of some tokens."""
     shutil.copytree(source, folder, dirs_exist_ok=True)
-    n = read_config(source).get("vocab_size")
-    vocab = {f"w{i}": i for i in range(n)}
+    config = read_config(source)
+    late = {1: "[unused0]", 2: "[unused1]", 5: "[MASK]"} if "HF_ColBERT" in (config.get("architectures") or []) else {}
+    vocab = {late.get(i, f"w{i}"): i for i in range(config.get("vocab_size"))}
     write(f"{folder}/tokenizer.json", {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
         "normalizer": None, "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None, "decoder": {"type": "WordPiece",

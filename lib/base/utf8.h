@@ -58,4 +58,24 @@ static inline size_t gsv_utf8_encode(uint32_t c, char *out)
     return 4;
 }
 
+/* The number of characters of well-formed UTF-8. */
+static inline size_t gsv_utf8_count(const char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80; /* not a continuation byte */
+    return n;
+}
+
+/* The number of bytes of the first n characters of well-formed UTF-8, at most `size`. */
+static inline size_t gsv_utf8_prefix(const char *text, size_t size, size_t n)
+{
+    size_t at = 0, length;
+
+    for (; n > 0 && at < size; n--, at += length)
+        gsv_utf8_decode(text + at, &length);
+    return at;
+}
+
 #endif

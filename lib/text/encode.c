@@ -543,6 +543,22 @@ static gpuserve_status prepare_job(struct encode_job *job, const struct gsv_toke
     return job->sink.scratch ? GPUSERVE_OK : out_of_memory(encoding, error);
 }
 
+/* Cut the text by characters before it is tokenized, as in model2vec. Strict: an error instead. */
+static gpuserve_status cut_characters(const struct encode_job *job, const char *text, size_t *size,
+                                      gpuserve_error *error)
+{
+    const size_t median = job->sink.tokenizer->median_characters, limit = job->limit;
+    const bool cuts = median > 0 && limit <= SIZE_MAX / median && !job->sink.left;
+    const size_t kept = cuts ? gsv_utf8_prefix(text, *size, limit * median) : *size;
+
+    if (kept < *size && job->strict)
+        return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
+                        "the text has %zu characters, the limit is %zu for %zu tokens",
+                        gsv_utf8_count(text, *size), limit * median, limit);
+    *size = kept;
+    return GPUSERVE_OK;
+}
+
 static void leave_out(struct gsv_encoding *encoding, int32_t id)
 {
     size_t n = 0;
@@ -563,7 +579,7 @@ gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_e
                                      gpuserve_error *error)
 {
     static const struct gsv_encode_options defaults;
-    const struct two_texts texts = { text, pair, size, pair_size };
+    struct two_texts texts = { text, pair, size, pair_size };
     struct encode_job job;
     gpuserve_status status = check_text(text, size, "the text", error);
 
@@ -571,10 +587,13 @@ gpuserve_status gsv_tokenizer_encode(const struct gsv_tokenizer *t, struct gsv_e
         status = check_text(pair, pair_size, "the second text", error);
     if (status == GPUSERVE_OK)
         status = prepare_job(&job, t, encoding, pair != NULL, options ? options : &defaults, error);
+    if (status == GPUSERVE_OK)
+        status = cut_characters(&job, text, &texts.size_a, error);
     if (status != GPUSERVE_OK)
         return status;
     status = t->lowers ? encode_lowered(&job, &texts, error) : encode(&job, &texts, error);
     if (status == GPUSERVE_OK && t->skips_unknown)
         leave_out(encoding, gsv_tokenizer_unknown(t));
+    encoding->truncated |= texts.size_a < size;
     return status;
 }

@@ -10,12 +10,42 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/text/pipeline/bert_fast_path.h"
 #include "lib/text/tokenizer_parts.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+static int by_size(const void *a_, const void *b_)
+{
+    const size_t a = *(const size_t *)a_, b = *(const size_t *)b_;
+
+    return (a > b) - (a < b);
+}
+
+/* The median of the tokens' characters, rounded down as in model2vec. */
+static gpuserve_status set_median(struct gsv_tokenizer *t, const struct gsv_dir *dir,
+                                  gpuserve_error *error)
+{
+    size_t *sizes = gsv_alloc_array(t->vocab.n_ids, sizeof(*sizes));
+    size_t n = 0;
+
+    if (!sizes)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", gsv_dir_path(dir));
+    for (size_t i = 0; i < t->vocab.n_ids; i++) {
+        size_t size;
+        const char *token = gsv_tokenizer_token(t, (int32_t)i, &size);
+
+        if (token)
+            sizes[n++] = gsv_utf8_count(token, size);
+    }
+    qsort(sizes, n, sizeof(*sizes), by_size);
+    t->median_characters = n > 0 ? (sizes[(n - 1) / 2] + sizes[n / 2]) / 2 : 0;
+    free(sizes);
+    return GPUSERVE_OK;
+}
 
 gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struct gsv_dir *dir,
                                    const struct gsv_tokenizer_settings *settings,
@@ -36,6 +66,8 @@ gpuserve_status gsv_tokenizer_load(struct gsv_tokenizer **tokenizer, const struc
         t->post.single.n = t->post.single.n_before = 0;
         t->post.pair.n = t->post.pair.n_before = t->post.pair.n_between = 0;
     }
+    if (status == GPUSERVE_OK && settings && settings->cuts_characters)
+        status = set_median(t, dir, error);
     if (status == GPUSERVE_OK)
         *tokenizer = t;
     else

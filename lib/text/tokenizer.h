@@ -40,6 +40,9 @@ struct gsv_tokenizer_settings {
     bool do_lower_case; /* Unicode-lowercase texts before any other step */
     bool no_special;    /* add no special tokens to texts */
     bool skips_unknown; /* leave out unknown tokens, after truncation */
+    /* Before tokenization cut a text after max_tokens times the median length of the vocabulary's
+     * tokens, in characters. */
+    bool cuts_characters;
 };
 
 /* Load the tokenizer of a model directory: from tokenizer.json, else from vocab.txt, vocab.json

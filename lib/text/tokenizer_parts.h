@@ -43,7 +43,9 @@ struct gsv_tokenizer {
     bool truncate_left;
     bool lowers; /* Unicode-lowercase the text first; from gsv_tokenizer_settings.do_lower_case */
     bool skips_unknown; /* from gsv_tokenizer_settings */
-    bool scans;         /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
+    /* Median characters of a token, if gsv_tokenizer_settings.cuts_characters is set; else 0. */
+    size_t median_characters;
+    bool scans; /* bert_fast_path.c replaces the normalizer and the pre-tokenizer */
     uint8_t byte_classes[256];
     int32_t ascii_ids[128]; /* of one-character ASCII words, by character */
     /* The normalized character if it is exactly one character of a word, else 0. */

@@ -5,6 +5,8 @@ import copy
 import inspect
 import json
 import os
+import shutil
+import tempfile
 import unittest
 from unittest import mock
 
@@ -258,6 +260,24 @@ class Cross(Case):
         self.close(self.three.predict(self.pairs), wanted["three"])
         self.close(self.three.predict(self.pairs, apply_softmax=True), wanted["three_softmax"])
         self.close(self.three.predict(self.pairs, activation_fn=Sigmoid()), wanted["three_sigmoid"])
+
+    def test_regressions(self):
+        """Models that predict a number, also for pairs over the limit. `Model` gives the number itself, as transformers'
+        pipeline does; sentence-transformers its sigmoid, unless the configuration names an activation."""
+        pairs = self.pairs + REFERENCE["long_pairs"]
+        raw = REFERENCE["regressions"][1]["scores"]
+        for row in REFERENCE["regressions"]:
+            with self.subTest(**row["settings"]), tempfile.TemporaryDirectory() as folder:
+                path = shutil.copytree(os.path.join(MODELS, "bert-cross-encoder"), os.path.join(folder, "model"))
+                with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+                    config = json.load(file)
+                with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
+                    json.dump({**config, **row["settings"]}, file)
+                with CrossEncoder(path, device="cpu") as encoder:
+                    self.close(encoder.predict(pairs), row["scores"])
+                with Model(path, device="cpu") as plain:
+                    self.assertEqual(plain.labels, ["LABEL_0"])
+                    self.close(plain.predict(pairs), raw)
 
     def test_rank(self):
         got = self.one.rank("w1 w2", [pair[1] for pair in self.pairs], return_documents=True)

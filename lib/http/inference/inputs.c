@@ -7,6 +7,7 @@
 #include "lib/http/inference/inputs.h"
 
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/http/inference/request_options.h"
 #include "lib/http/models/model_registry.h"
 #include "lib/http/net/server_state.h"
@@ -27,15 +28,6 @@ bool gsv_inputs_count(struct gsv_exchange *exchange, size_t n, const char *name)
                       max_inputs);
 }
 
-static size_t count_characters(const char *text, size_t size)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < size; i++)
-        n += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return n;
-}
-
 /* --------------------------------------------------------------------------------------- texts */
 
 bool gsv_inputs_make(struct gsv_exchange *exchange, size_t n, bool pairs, struct gsv_inputs *inputs)
@@ -54,14 +46,14 @@ void gsv_inputs_set(struct gsv_inputs *inputs, size_t i, const char *text, size_
 {
     inputs->texts[i] = text;
     inputs->sizes[i] = size;
-    inputs->n_characters += count_characters(text, size);
+    inputs->n_characters += gsv_utf8_count(text, size);
 }
 
 void gsv_inputs_set_pair(struct gsv_inputs *inputs, size_t i, const char *text, size_t size)
 {
     inputs->pairs[i] = text;
     inputs->pair_sizes[i] = size;
-    inputs->n_characters += count_characters(text, size);
+    inputs->n_characters += gsv_utf8_count(text, size);
 }
 
 static bool set_text(struct gsv_exchange *exchange, struct gsv_inputs *inputs, size_t i,

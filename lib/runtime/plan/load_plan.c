@@ -144,6 +144,7 @@ static gpuserve_status load_tokenizer(struct gsv_plan *plan, gpuserve_error *err
         .do_lower_case = facts->do_lower_case,
         .no_special = facts->no_special,
         .skips_unknown = facts->skips_unknown,
+        .cuts_characters = facts->skips_unknown, /* both are of model2vec */
     };
 
     return gsv_tokenizer_load(&plan->tokenizer, plan->dir, &settings, error);

@@ -1,7 +1,9 @@
 /*
  * test_entity_query.c - entities of given labels: the models of tests/data/entities against the
- * reference package (tools/fixtures/make_entity_models.py), batches, truncation, refused requests.
+ * reference package (tools/fixtures/make_entity_models.py), batches, truncation, refused requests;
+ * with the CUDA backend too, which runs on the emulator (EMULATED_PLUGIN is the plugin's folder).
  */
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"
 
@@ -17,6 +19,10 @@ static const char *const names[] = { "deberta-spans", "bert-spans", "modernbert-
 #define N_NAMES (sizeof(names) / sizeof(names[0]))
 enum { MAX_TEXTS = 64, MAX_LABELS = 256, FIELDS = 4 };
 
+/* Where open_limited() loads. */
+static const char *device = "cpu";
+static gpuserve_context *context;
+
 static gpuserve_model *open_limited(const char *name, uint32_t max_tokens)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -25,10 +31,11 @@ static gpuserve_model *open_limited(const char *name, uint32_t max_tokens)
     char path[64];
 
     snprintf(path, sizeof(path), "entities/%s", name);
-    options.device = "cpu";
+    options.device = device;
+    options.dtype = GPUSERVE_DTYPE_FLOAT32;
     options.max_tokens = max_tokens;
-    cr_assert_eq(gpuserve_model_open(&model, NULL, test_data(path), &options, &error), GPUSERVE_OK,
-                 "%s", error.message);
+    cr_assert_eq(gpuserve_model_open(&model, context, test_data(path), &options, &error),
+                 GPUSERVE_OK, "%s", error.message);
     return model;
 }
 
@@ -129,34 +136,59 @@ static void expect_found(const char *name, const gpuserve_entity_query *query, s
     }
 }
 
+/* The cases of a model from `first` on; returns the number of entities found. */
+static size_t check_cases(const char *name, size_t first)
+{
+    gpuserve_model *model = open_model(name);
+    json_t *rows = read_cases(name), *row;
+    size_t r, n_found = 0;
+
+    json_array_foreach(rows, r, row)
+    {
+        const json_t *want = json_object_get(row, "entities");
+        gpuserve_entity_query *query;
+        struct one_case c;
+
+        if (r < first)
+            continue;
+        read_case(&c, row);
+        query = run_query(model, &c.request);
+        for (size_t t = 0; t < c.request.n_texts; t++) {
+            expect_found(name, query, t, json_array_get(want, t));
+            n_found += json_array_size(json_array_get(want, t));
+        }
+        gpuserve_entity_query_free(&query);
+    }
+    json_decref(rows);
+    gpuserve_model_close(&model);
+    return n_found;
+}
+
 Test(entity_query, entities_are_those_of_the_reference)
 {
     size_t n_found = 0;
 
-    for (size_t i = 0; i < N_NAMES; i++) {
-        gpuserve_model *model = open_model(names[i]);
-        json_t *rows = read_cases(names[i]), *row;
-        size_t r;
-
-        json_array_foreach(rows, r, row)
-        {
-            const json_t *want = json_object_get(row, "entities");
-            gpuserve_entity_query *query;
-            struct one_case c;
-
-            read_case(&c, row);
-            query = run_query(model, &c.request);
-            for (size_t t = 0; t < c.request.n_texts; t++) {
-                expect_found(names[i], query, t, json_array_get(want, t));
-                n_found += json_array_size(json_array_get(want, t));
-            }
-            gpuserve_entity_query_free(&query);
-        }
-        json_decref(rows);
-        gpuserve_model_close(&model);
-    }
+    for (size_t i = 0; i < N_NAMES; i++)
+        n_found += check_cases(names[i], 0);
     cr_expect_gt(n_found, 300u);
 }
+
+#ifdef EMULATED_PLUGIN
+enum { LAST_CASE = 11 };
+
+Test(entity_query, entities_on_cuda_are_those_of_the_reference)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+
+    options.plugin_dir = EMULATED_PLUGIN;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    device = "cuda:0";
+    for (size_t i = IS_SANITIZED ? N_NAMES - 1 : 0; i < N_NAMES; i++)
+        cr_expect_gt(check_cases(names[i], LAST_CASE), 4u, "%s", names[i]);
+    gpuserve_context_unref(&context);
+    device = "cpu";
+}
+#endif
 
 /* Each text alone, and by a job of the caller: the same bits as in one call. */
 Test(entity_query, batches_do_not_matter)

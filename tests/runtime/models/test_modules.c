@@ -1,6 +1,7 @@
 /*
  * test_modules.c - chains of sentence-transformers modules, static embeddings, routes and token
- * vectors, against the texts and vectors of expected.json (tools/fixtures/make_family_models).
+ * vectors, against the texts and vectors of expected.json (tools/fixtures/make_family_models); with
+ * the CUDA backend too, which runs on the emulator (EMULATED_PLUGIN is the plugin's folder).
  */
 #include "tests/model/support.h"
 #include "tests/runtime/real.h"
@@ -13,15 +14,20 @@
 
 enum { MAX_TEXTS = 8, MAX_DIM = 64, MAX_TOKENS = 64 };
 
+/* Where open_path() loads. */
+static const char *device = "cpu";
+static gpuserve_context *context;
+
 static gpuserve_model *open_path(const char *path, uint64_t cache_bytes)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
 
-    options.device = "cpu";
+    options.device = device;
+    options.dtype = GPUSERVE_DTYPE_FLOAT32;
     options.cache_bytes = cache_bytes;
-    cr_assert_eq(gpuserve_model_open(&model, NULL, path, &options, &error), GPUSERVE_OK, "%s",
+    cr_assert_eq(gpuserve_model_open(&model, context, path, &options, &error), GPUSERVE_OK, "%s",
                  error.message);
     return model;
 }
@@ -614,3 +620,38 @@ Test(modules, settings_of_late_interaction_are_refused_by_name)
         each_file(folder, NULL);
     }
 }
+
+/* -------------------------------------------------------------------------------- CUDA emulator */
+
+#ifdef EMULATED_PLUGIN
+static void use_emulator(void)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+
+    options.plugin_dir = EMULATED_PLUGIN;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    device = "cuda:0";
+}
+
+static void leave_emulator(void)
+{
+    gpuserve_context_unref(&context);
+    device = "cpu";
+}
+
+Test(modules, static_embeddings_on_cuda)
+{
+    use_emulator();
+    check_chain("st-static");
+    check_chain("model2vec");
+    check_chain("model2vec-mapping");
+    leave_emulator();
+}
+
+Test(modules, late_interaction_on_cuda)
+{
+    use_emulator();
+    expect_late(path_of("st-multi-vector"));
+    leave_emulator();
+}
+#endif
