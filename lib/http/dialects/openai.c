@@ -173,7 +173,8 @@ static bool read_encoding(struct gsv_exchange *exchange, struct embeddings *want
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (!read_precision(exchange, keys[i], wanted))
             return false;
-    if (wanted->precision == GPUSERVE_PRECISION_FLOAT16 && !wanted->base64)
+    if (wanted->precision == GPUSERVE_PRECISION_FLOAT16 && !wanted->base64 &&
+        !wanted->rows.is_arrow)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "encoding_format",
                           "float16 needs `encoding_format`: \"base64\"");
     wanted->compact.precisions = 1u << wanted->precision;
@@ -315,8 +316,7 @@ static bool check_stream(struct gsv_exchange *exchange, const struct embeddings 
     const char *given = wanted->outputs.is_given ? "outputs" : "chunking";
 
     return !exchange->stream || (!wanted->outputs.is_given && !wanted->long_texts.is_asked) ||
-           gsv_refuse(exchange, GSV_P_UNSUPPORTED, given,
-                      "`%s` is not supported with `Accept: application/x-ndjson`", given);
+           gsv_row_stream_refuse(exchange, &wanted->rows, given);
 }
 
 static void start(struct gsv_exchange *exchange, struct embeddings *wanted, const gpuserve_job *job,
@@ -328,6 +328,7 @@ static void start(struct gsv_exchange *exchange, struct embeddings *wanted, cons
     }
     wanted->rows.put_row = put_streamed;
     wanted->rows.put_end = put_streamed_end;
+    wanted->rows.precision = wanted->precision;
     gsv_row_stream_start(exchange, &wanted->rows, &wanted->compact, job, inputs);
 }
 

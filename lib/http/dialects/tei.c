@@ -50,17 +50,16 @@ static void put_streamed(struct gsv_exchange *exchange, size_t i, size_t index)
     gsv_put_floats(&exchange->reply, gsv_call_row(exchange, i), exchange->work.columns);
 }
 
-static bool check_stream(struct gsv_exchange *exchange, const struct gsv_output_set *set)
-{
-    return !exchange->stream || !set->is_given ||
-           gsv_refuse(exchange, GSV_P_UNSUPPORTED, "outputs",
-                      "`outputs` is not supported with `Accept: application/x-ndjson`");
-}
-
 struct tei_embed {
     struct gsv_output_set set; /* first: exchange->state points to it */
     struct gsv_row_stream rows;
 };
+
+static bool check_stream(struct gsv_exchange *exchange, const struct tei_embed *embed)
+{
+    return !exchange->stream || !embed->set.is_given ||
+           gsv_row_stream_refuse(exchange, &embed->rows, "outputs");
+}
 
 static void start(struct gsv_exchange *exchange, struct tei_embed *embed, const gpuserve_job *job,
                   const struct gsv_inputs *inputs)
@@ -88,7 +87,7 @@ static void embed(struct gsv_exchange *exchange)
     if (set && gsv_request_body_model(exchange) && gsv_output_set_read(exchange, set, &job) &&
         gsv_option_truncation(exchange, body, &job) && gsv_option_prompt(exchange, body, &job) &&
         gsv_option_vector(exchange, body, &job) && gsv_output_set_form(exchange, set, &job) &&
-        check_stream(exchange, set) &&
+        check_stream(exchange, embed) &&
         gsv_inputs_read(exchange, json_object_get(body, "inputs"), "inputs", 0, &job, &inputs) &&
         gsv_output_set_count(exchange, set, &job, &inputs))
         start(exchange, embed, &job, &inputs);

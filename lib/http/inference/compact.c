@@ -22,21 +22,26 @@
 #define SCALAR (1u << GPUSERVE_PRECISION_INT8 | 1u << GPUSERVE_PRECISION_UINT8)
 #define MAX_ENTRIES 16
 
+static const char *const precisions[] = {
+    [GPUSERVE_PRECISION_FLOAT32] = "float", [GPUSERVE_PRECISION_FLOAT16] = "float16",
+    [GPUSERVE_PRECISION_INT8] = "int8",     [GPUSERVE_PRECISION_UINT8] = "uint8",
+    [GPUSERVE_PRECISION_BINARY] = "binary", [GPUSERVE_PRECISION_UBINARY] = "ubinary",
+};
+
 bool gsv_precision_named(const char *name, uint32_t *precision)
 {
-    static const char *const names[] = {
-        [GPUSERVE_PRECISION_FLOAT32] = "float", [GPUSERVE_PRECISION_FLOAT16] = "float16",
-        [GPUSERVE_PRECISION_INT8] = "int8",     [GPUSERVE_PRECISION_UINT8] = "uint8",
-        [GPUSERVE_PRECISION_BINARY] = "binary", [GPUSERVE_PRECISION_UBINARY] = "ubinary",
-    };
-
-    for (uint32_t i = 0; name && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (uint32_t i = 0; name && i < sizeof(precisions) / sizeof(precisions[0]); i++) {
+        if (strcmp(name, precisions[i]) == 0) {
             *precision = i;
             return true;
         }
     }
     return false;
+}
+
+const char *gsv_precision_name(uint32_t precision)
+{
+    return precisions[precision];
 }
 
 static const float *find_ranges(const struct gsv_exchange *exchange, uint32_t normalize,

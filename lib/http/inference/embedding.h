@@ -30,6 +30,7 @@ struct gsv_compact {
  * unknown.
  */
 bool gsv_precision_named(const char *name, uint32_t *precision);
+const char *gsv_precision_name(uint32_t precision);
 
 /* As gsv_call_start(), with compact->ranges set before `finish` runs. `compact` lives as long as
  * the exchange. */
@@ -123,17 +124,20 @@ void gsv_put_chunks(struct gsv_exchange *exchange, const struct gsv_long *wanted
                     size_t *at);
 
 /*
- * Embeddings as JSON lines (`Accept: application/x-ndjson`), one for each text, computed and sent
- * in blocks.
+ * Embeddings as JSON lines (`Accept: application/x-ndjson`), one for each text, or as an Arrow IPC
+ * stream (`Accept: application/vnd.apache.arrow.stream`), computed and sent in blocks.
  */
 
 struct gsv_row_stream {
     struct gsv_stream stream; /* first: exchange->stream points to it */
-    /* Set by the dialect. Write one line without its line feed: row i of the call, of text
-     * `index`; and the last line, or NULL. */
+    bool is_arrow;
+    /* Set by the dialect. JSON lines: write one line without its line feed: row i of the call, of
+     * text `index`; and the last line, or NULL. Arrow: the element type. */
     void (*put_row)(struct gsv_exchange *exchange, size_t i, size_t index);
     gsv_handler put_end;
+    uint32_t precision;
     /* Private. */
+    const struct gsv_compact *compact;
     gpuserve_job job;
     struct gsv_inputs inputs;
     size_t at, block, columns; /* texts done, texts of a block */
@@ -141,9 +145,14 @@ struct gsv_row_stream {
     size_t *offsets;           /* [block + 1] */
 };
 
-/* Sets exchange->stream if the client asks for JSON lines. `rows` lives as long as the exchange.
- * Before gsv_inputs_read(), which then accepts GSV_STREAM_INPUTS texts. */
+/* Sets exchange->stream if the client asks for JSON lines or Arrow. `rows` lives as long as the
+ * exchange. Before gsv_inputs_read(), which then accepts GSV_STREAM_INPUTS texts. */
 void gsv_row_stream_read(struct gsv_exchange *exchange, struct gsv_row_stream *rows);
+/* Its media type. */
+const char *gsv_row_stream_type(const struct gsv_row_stream *rows);
+/* Refuses the field `name`, which a streamed reply does not support. */
+bool gsv_row_stream_refuse(struct gsv_exchange *exchange, const struct gsv_row_stream *rows,
+                           const char *name);
 /* Starts the reply. `compact`: as in gsv_compact_start(), or NULL. False after gsv_refuse. */
 bool gsv_row_stream_start(struct gsv_exchange *exchange, struct gsv_row_stream *rows,
                           struct gsv_compact *compact, const gpuserve_job *job,

@@ -8,6 +8,11 @@
  * machines: the loopback is faster than both. A probe compresses the first PROBE_BYTES. If the
  * probe or the result exceeds three quarters of its input (base64), the reply is sent uncompressed.
  * Runs on the thread that made the reply: a worker thread for large ones.
+ *
+ * A streamed reply has one encoder for all of its blocks. The probe of the first block decides, as
+ * the coding is in the reply's header. Each block is flushed, so that the client can decompress it
+ * before the next one is made. The plain block is freed: a stream holds a compressed block and the
+ * encoder's state.
  */
 #include "lib/http/protocol/exchange.h"
 
@@ -26,7 +31,10 @@ enum {
     PROBE_BYTES = 4096,
     GZIP_WINDOW = 15 + 16,
     MEMORY_LEVEL = 8,
-    ZSTD_LEVEL = 1
+    PART_BYTES = 64 * 1024, /* by which a compressed block grows */
+    ZSTD_LEVEL = 1,
+    /* Of a stream. Numbers have no longer repetitions; the encoder's memory is a multiple of it. */
+    ZSTD_WINDOW_LOG = 17
 };
 
 static size_t bound_of(size_t size)
@@ -134,10 +142,28 @@ static size_t deflate_all(const char *from, size_t size, char *to, size_t capaci
     return made;
 }
 
-/* The functions of libzstd that are used, as <zstd.h> declares them; NULL: it is not installed. */
+/* The part of <zstd.h> (1.4.0, the stable interface) that is used. */
+struct zstd_in { /* ZSTD_inBuffer */
+    const void *bytes;
+    size_t size, at;
+};
+
+struct zstd_out { /* ZSTD_outBuffer */
+    void *bytes;
+    size_t size, at;
+};
+
+enum { ZSTD_SET_LEVEL = 100, ZSTD_SET_WINDOW_LOG = 101 }; /* ZSTD_cParameter */
+enum { ZSTD_FLUSH = 1, ZSTD_END = 2 };                    /* ZSTD_EndDirective */
+
 static struct {
     size_t (*compress)(void *to, size_t capacity, const void *from, size_t size, int level);
     unsigned (*is_error)(size_t result);
+    void *(*create)(void);
+    size_t (*destroy)(void *context);
+    size_t (*set)(void *context, int parameter, int value);
+    size_t (*compress_stream)(void *context, struct zstd_out *to, struct zstd_in *from, int end);
+    bool is_loaded;
 } zstd;
 
 static void load_zstd(void)
@@ -148,8 +174,12 @@ static void load_zstd(void)
         return;
     *(void **)&zstd.compress = dlsym(library, "ZSTD_compress");
     *(void **)&zstd.is_error = dlsym(library, "ZSTD_isError");
-    if (!zstd.is_error)
-        zstd.compress = NULL;
+    *(void **)&zstd.create = dlsym(library, "ZSTD_createCCtx");
+    *(void **)&zstd.destroy = dlsym(library, "ZSTD_freeCCtx");
+    *(void **)&zstd.set = dlsym(library, "ZSTD_CCtx_setParameter");
+    *(void **)&zstd.compress_stream = dlsym(library, "ZSTD_compressStream2");
+    zstd.is_loaded = zstd.compress && zstd.is_error && zstd.create && zstd.destroy && zstd.set &&
+                     zstd.compress_stream;
 }
 
 void gsv_compress_load(void)
@@ -172,7 +202,7 @@ static const char *choose(const struct gsv_exchange *exchange, compressor *compr
     const char *accepted = gsv_header(exchange, "Accept-Encoding");
     const unsigned gzip = gsv_accepted(accepted, "gzip");
     /* Not for `*`: more clients read gzip than know that they accept zstd. */
-    const unsigned of_zstd = zstd.compress ? gsv_accepted_by_name(accepted, "zstd") : 0;
+    const unsigned of_zstd = zstd.is_loaded ? gsv_accepted_by_name(accepted, "zstd") : 0;
 
     *compress = of_zstd > 0 && of_zstd >= gzip ? zstd_all : deflate_all;
     if (*compress == zstd_all)
@@ -180,14 +210,154 @@ static const char *choose(const struct gsv_exchange *exchange, compressor *compr
     return gzip > 0 ? "gzip" : NULL;
 }
 
-static bool shrinks(const char *bytes, compressor compress)
+static bool shrinks(const struct gsv_buffer *reply, compressor compress)
 {
+    const size_t size = reply->size < PROBE_BYTES ? reply->size : PROBE_BYTES;
     char probe[PROBE_BYTES];
 
-    return compress(bytes, PROBE_BYTES, probe, bound_of(PROBE_BYTES)) > 0;
+    return compress(reply->bytes, size, probe, bound_of(size)) > 0;
 }
 
-void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes)
+/* ----------------------------------------------------------------------------- streamed replies */
+
+struct gsv_reply_encoder {
+    z_stream gzip;
+    void *zstd; /* ZSTD_CCtx; NULL: gzip */
+};
+
+void gsv_reply_encoder_free(struct gsv_reply_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    if (encoder->zstd)
+        zstd.destroy(encoder->zstd);
+    else
+        deflateEnd(&encoder->gzip);
+    free(encoder);
+}
+
+static bool start_zstd(struct gsv_reply_encoder *encoder)
+{
+    encoder->zstd = zstd.create();
+    if (!encoder->zstd)
+        return false;
+    if (!zstd.is_error(zstd.set(encoder->zstd, ZSTD_SET_LEVEL, ZSTD_LEVEL)) &&
+        !zstd.is_error(zstd.set(encoder->zstd, ZSTD_SET_WINDOW_LOG, ZSTD_WINDOW_LOG)))
+        return true;
+    zstd.destroy(encoder->zstd);
+    return false;
+}
+
+/* NULL if out of memory: the reply is sent uncompressed. */
+static struct gsv_reply_encoder *start_encoder(bool is_zstd)
+{
+    struct gsv_reply_encoder *encoder = calloc(1, sizeof(*encoder));
+
+    if (!encoder)
+        return NULL;
+    if (is_zstd ? start_zstd(encoder)
+                : deflateInit2(&encoder->gzip, Z_BEST_SPEED, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
+                               Z_DEFAULT_STRATEGY) == Z_OK)
+        return encoder;
+    free(encoder);
+    return NULL;
+}
+
+/* The two append a block to `to`, flushed or, if it is the last one, ended. False: out of memory.
+ */
+static bool gzip_block(z_stream *gzip, const struct gsv_buffer *from, bool is_last,
+                       struct gsv_buffer *to)
+{
+    char *part;
+
+    if (from->size > UINT32_MAX)
+        return false;
+    gzip->next_in = (Bytef *)from->bytes;
+    gzip->avail_in = (uInt)from->size;
+    do {
+        part = gsv_buffer_reserve(to, PART_BYTES);
+        if (!part)
+            return false;
+        gzip->next_out = (Bytef *)part;
+        gzip->avail_out = PART_BYTES;
+        if (deflate(gzip, is_last ? Z_FINISH : Z_SYNC_FLUSH) == Z_STREAM_ERROR)
+            return false;
+        to->size += PART_BYTES - gzip->avail_out;
+    } while (gzip->avail_out == 0);
+    return true;
+}
+
+static bool zstd_block(void *context, const struct gsv_buffer *from, bool is_last,
+                       struct gsv_buffer *to)
+{
+    struct zstd_in in = { from->bytes, from->size, 0 };
+    size_t left;
+
+    do {
+        struct zstd_out out = { gsv_buffer_reserve(to, PART_BYTES), PART_BYTES, 0 };
+
+        if (!out.bytes)
+            return false;
+        left = zstd.compress_stream(context, &out, &in, is_last ? ZSTD_END : ZSTD_FLUSH);
+        if (zstd.is_error(left))
+            return false;
+        to->size += out.at;
+    } while (left > 0);
+    return true;
+}
+
+/* What the kind of the reply and the server's options allow. The client may accept no coding. */
+static bool may_compress(const struct gsv_exchange *exchange)
+{
+    return exchange->reply.size >= MIN_BYTES && is_text(exchange->content_type) &&
+           is_wanted(exchange);
+}
+
+/* The first block decides about the whole stream. Returns the coding, or NULL. */
+static const char *decide_stream(struct gsv_exchange *exchange)
+{
+    compressor compress;
+    const char *coding;
+
+    if (!may_compress(exchange))
+        return NULL;
+    gsv_add_header(exchange, "Vary", "Accept-Encoding");
+    coding = choose(exchange, &compress);
+    if (!coding || !shrinks(&exchange->reply, compress))
+        return NULL;
+    exchange->encoder = start_encoder(compress == zstd_all);
+    return exchange->encoder ? coding : NULL;
+}
+
+static void compress_block(struct gsv_exchange *exchange)
+{
+    struct gsv_stream *stream = exchange->stream;
+    const char *coding = stream->has_begun ? NULL : decide_stream(exchange);
+    struct gsv_reply_encoder *encoder = exchange->encoder;
+    struct gsv_buffer made = { 0 };
+
+    if (!encoder)
+        return;
+    if (encoder->zstd ? zstd_block(encoder->zstd, &exchange->reply, stream->is_last, &made)
+                      : gzip_block(&encoder->gzip, &exchange->reply, stream->is_last, &made)) {
+        gsv_buffer_reset(&exchange->reply);
+        exchange->reply = made;
+        gsv_add_header(exchange, "Content-Encoding", coding); /* nothing if it is NULL */
+        return;
+    }
+    gsv_buffer_reset(&made);
+    if (stream->has_begun) { /* what was sent cannot be continued */
+        gsv_buffer_reset(&exchange->reply);
+        stream->is_last = stream->is_cut = true;
+    } else {
+        gsv_reply_encoder_free(encoder);
+        exchange->encoder = NULL;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- reply */
+
+static void compress_all(struct gsv_exchange *exchange)
 {
     struct gsv_buffer *reply = &exchange->reply;
     size_t capacity = bound_of(reply->size), size;
@@ -195,14 +365,9 @@ void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes)
     const char *coding;
     char *to;
 
-    if (exchange->is_compressed || exchange->borrowed || exchange->reply_fd >= 0 ||
-        exchange->stream || reply->size < MIN_BYTES || reply->size > max_bytes ||
-        !is_text(exchange->content_type) || !is_wanted(exchange))
-        return;
-    exchange->is_compressed = true;
     gsv_add_header(exchange, "Vary", "Accept-Encoding");
     coding = choose(exchange, &compress);
-    if (!coding || (reply->size > PROBE_BYTES && !shrinks(reply->bytes, compress)))
+    if (!coding || (reply->size > PROBE_BYTES && !shrinks(reply, compress)))
         return;
     to = malloc(capacity);
     size = to ? compress(reply->bytes, reply->size, to, capacity) : 0;
@@ -213,4 +378,20 @@ void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes)
     gsv_buffer_reset(reply);
     *reply = (struct gsv_buffer){ .bytes = to, .size = size, .capacity = capacity };
     gsv_add_header(exchange, "Content-Encoding", coding);
+}
+
+void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes)
+{
+    const struct gsv_stream *stream = exchange->stream;
+    const bool is_block = stream && (stream->has_begun || exchange->status == 200);
+
+    if (exchange->is_compressed || exchange->borrowed || exchange->reply_fd >= 0)
+        return;
+    if (is_block) {
+        exchange->is_compressed = true;
+        compress_block(exchange);
+    } else if (exchange->reply.size <= max_bytes && may_compress(exchange)) {
+        exchange->is_compressed = true;
+        compress_all(exchange);
+    }
 }

@@ -61,7 +61,8 @@ bool gsv_detached_begin(struct gsv_exchange **out, struct gpuserve_http *server,
     memcpy(exchange->key_name, options->key_name,
            strnlen(options->key_name, sizeof(exchange->key_name) - 1));
     if (exchange->status == 0 && gsv_route_find(exchange)) {
-        gsv_request_trace_begin(exchange);
+        if (server->traces)
+            gsv_request_trace_begin(exchange);
         if (gsv_request_parse(exchange, text, size) && take_body(exchange))
             exchange->route->handler(exchange);
     }
@@ -84,7 +85,7 @@ void gsv_detached_cancel(struct gsv_exchange *exchange)
 
 void gsv_detached_end(struct gsv_exchange **exchange)
 {
-    if ((*exchange)->trace)
+    if (*exchange && (*exchange)->trace)
         gsv_request_trace_end(*exchange);
     gsv_exchange_destroy(*exchange);
     *exchange = NULL;

@@ -72,6 +72,8 @@ enum MHD_Result gsv_advance_send(struct gsv_exchange *exchange)
 
     if (exchange->status != 200) /* an error is one reply */
         exchange->stream = NULL;
+    else if (exchange->stream)
+        exchange->stream->has_begun = true;
     response = make_response(exchange);
     gsv_worker_threads_taken_over(server->workers, exchange);
     if (!response)
@@ -162,6 +164,29 @@ static bool hand_over(struct gsv_exchange *exchange)
     return true;
 }
 
+/* ------------------------------------------------------------------------------- end of a reply */
+
+/* A refusal after the first block has replaced the block: it becomes the last line. */
+static void end_failed_stream(struct gsv_exchange *exchange)
+{
+    struct gsv_stream *stream = exchange->stream;
+
+    if (!stream || !stream->has_begun || exchange->status == 200 || stream->is_last)
+        return;
+    if (stream->fail)
+        stream->fail(exchange);
+    else
+        gsv_buffer_text(&exchange->reply, "\n");
+    stream->is_last = true;
+}
+
+/* The reply, or a block of a streamed one, is complete. On the thread that made it. */
+static void end_reply(struct gsv_exchange *exchange, size_t max_compressed_bytes)
+{
+    end_failed_stream(exchange);
+    gsv_compress_reply(exchange, max_compressed_bytes);
+}
+
 enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange)
 {
     if (exchange->is_offloaded) {
@@ -175,21 +200,12 @@ enum MHD_Result gsv_dispatch(struct gsv_exchange *exchange)
         if (exchange->work.waiting && gsv_call_suspend(exchange))
             return MHD_YES;
     }
-    gsv_compress_reply(exchange, SMALL_COMPRESSED_BYTES);
+    end_reply(exchange, SMALL_COMPRESSED_BYTES);
     return gsv_advance_send(exchange);
 }
 
 /* --------------------------------------------------------------------------------- streamed reply
  */
-
-/* A refusal after the first block has replaced the block: it becomes the last line. */
-static void end_failed_stream(struct gsv_exchange *exchange)
-{
-    if (exchange->status == 200 || exchange->stream->is_last)
-        return;
-    gsv_buffer_text(&exchange->reply, "\n");
-    exchange->stream->is_last = true;
-}
 
 /* Takes the worker thread's or the library's result up, or starts the next block. False: the
  * connection is suspended, or is to be resumed at once. */
@@ -203,6 +219,7 @@ static bool advance_stream(struct gsv_exchange *exchange)
         gsv_call_finish(exchange);
     } else {
         exchange->reply.size = stream->taken = 0;
+        exchange->is_compressed = false;
         stream->next(exchange);
         if (exchange->work.waiting)
             return !gsv_call_suspend(exchange);
@@ -223,14 +240,15 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t capac
         exchange->is_offloaded = false;
         gsv_call_count_out(exchange);
         gsv_worker_threads_taken_over(exchange->server->workers, exchange);
-        end_failed_stream(exchange);
     }
     while (stream->taken == exchange->reply.size || exchange->work.waiting) {
         if (stream->is_last && !exchange->work.waiting)
-            return MHD_CONTENT_READER_END_OF_STREAM;
+            return stream->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
+                                  : MHD_CONTENT_READER_END_OF_STREAM;
         if (!advance_stream(exchange))
             return 0;
-        end_failed_stream(exchange);
+        if (!exchange->work.waiting)
+            end_reply(exchange, SIZE_MAX);
     }
     size = exchange->reply.size - stream->taken;
     size = size < capacity ? size : capacity;
@@ -250,7 +268,7 @@ void gsv_dispatch_offload(struct gsv_exchange *exchange)
         if (exchange->work.waiting && gsv_call_leave(exchange))
             return;
     } while (!is_over(exchange));
-    gsv_compress_reply(exchange, SIZE_MAX);
+    end_reply(exchange, SIZE_MAX);
     gsv_worker_threads_made(exchange->server->workers, exchange);
     gsv_event_loop_resume(&exchange->server->event_loop, exchange);
 }

@@ -73,6 +73,7 @@ void gsv_exchange_destroy(struct gsv_exchange *exchange)
     gsv_exchange_shrink(exchange);
     gsv_served_release(exchange->served);
     gsv_buffer_reset(&exchange->reply);
+    gsv_reply_encoder_free(exchange->encoder);
     if (exchange->reply_fd >= 0)
         close(exchange->reply_fd);
     free(exchange->target);

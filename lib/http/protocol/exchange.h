@@ -25,6 +25,7 @@
 #include <stdbool.h>
 
 struct gsv_client;
+struct gsv_reply_encoder;
 struct gsv_exchange;
 struct gsv_compact;
 struct gsv_long;
@@ -65,13 +66,17 @@ struct gsv_call {
  * A reply that is made and sent in blocks. The first block is the reply of the handler or of a
  * `finish`; its status and headers are sent with it. When the client has taken a block, `next` runs
  * on the event loop thread and starts the job of the next one, whose `finish` appends to
- * exchange->reply. A refusal after the first block becomes the last line.
+ * exchange->reply. A refusal after the first block becomes the last line, or what `fail` makes of
+ * it.
  */
 struct gsv_stream {
     gsv_handler next;
-    size_t taken;    /* bytes of exchange->reply */
-    size_t n_before; /* texts of the blocks before, for errors, which count from a block's first */
-    bool is_last;    /* no block follows */
+    gsv_handler fail; /* replaces a refusal in exchange->reply, and sets is_cut; or NULL */
+    size_t taken;     /* bytes of exchange->reply */
+    size_t n_before;  /* texts of the blocks before, for errors, which count from a block's first */
+    bool has_begun;   /* the first block's status and headers are sent */
+    bool is_last;     /* no block follows */
+    bool is_cut; /* the reply is incomplete: the connection is closed without the end of the body */
     size_t n_request_bytes; /* of the body, whose parsed form lives as long as the stream */
 };
 
@@ -124,9 +129,10 @@ struct gsv_exchange {
     size_t n_reply_bytes; /* body size, set when the reply is queued */
     size_t n_made_bytes;  /* the part that worker threads count as made but not yet queued */
     struct gsv_buffer reply;
-    struct gsv_stream *stream; /* NULL: one reply */
-    bool holds_model;          /* `served` is not idle between the blocks of a stream */
-    int reply_fd;              /* -1, or a file whose n_borrowed bytes are the reply */
+    struct gsv_stream *stream;         /* NULL: one reply */
+    struct gsv_reply_encoder *encoder; /* of a stream that is compressed, or NULL; owned */
+    bool holds_model;                  /* `served` is not idle between the blocks of a stream */
+    int reply_fd;                      /* -1, or a file whose n_borrowed bytes are the reply */
     const void *borrowed; /* [n_borrowed] used instead of `reply`: bytes that outlive the server */
     size_t n_borrowed;
     struct {
@@ -135,7 +141,7 @@ struct gsv_exchange {
     size_t n_headers;
     enum gsv_dialect dialect; /* error format */
     bool close;               /* close the connection after the reply */
-    bool is_compressed;       /* or was tried */
+    bool is_compressed;       /* or was tried: the reply, or the block of a stream in `reply` */
     bool begun, listed;
     bool is_offloaded;               /* was given to a worker thread */
     struct gsv_request_trace *trace; /* NULL: not traced */
@@ -225,8 +231,10 @@ unsigned gsv_accepted(const char *field, const char *coding);
 unsigned gsv_accepted_by_name(const char *field, const char *name);
 
 /* Replaces the complete reply by its compressed form and adds the headers, once. A reply of more
- * than `max_bytes` stays as it is. */
+ * than `max_bytes` stays as it is. Of a streamed reply: each block, of any size, on the thread that
+ * made it. */
 void gsv_compress_reply(struct gsv_exchange *exchange, size_t max_bytes);
+void gsv_reply_encoder_free(struct gsv_reply_encoder *encoder);
 
 /*
  * A request without a connection: a line of a batch.

@@ -319,7 +319,7 @@ def parameters(method, path):
             for name in ("model", "version", "id") if f"{{{name}}}" in path]
 
 
-# Paths that reply JSON lines to a client that accepts them.
+# Paths that reply JSON lines or an Arrow stream to a client that accepts them.
 STREAMED = ("/v1/embeddings", "/embeddings", "/openai/deployments/{model}/embeddings", "/embed", "/invocations")
 # Paths of two dialects: the fields of the request decide whose errors it gets.
 OF_LLAMA_TOO = ("/rerank", "/reranking", "/tokenize")
@@ -333,6 +333,8 @@ def operation(method, path, dialect, summary, request, reply):
     responses = {"200": {"description": "success", "content": {media: {"schema": schema}}}}
     if path in STREAMED:
         responses["200"]["content"]["application/x-ndjson"] = {"schema": {"type": "string", "description": "a line for each text"}}
+        responses["200"]["content"]["application/vnd.apache.arrow.stream"] = {"schema": {
+            "type": "string", "format": "binary", "description": "Arrow IPC stream with the columns index (uint32) and embedding (fixed-size list)"}}
     errors = [{"$ref": f"#/components/schemas/{name}_error"} for name in (dialect, *(("openai",) if path in OF_LLAMA_TOO else ()))]
     error = errors[0] if len(errors) == 1 else {"anyOf": errors}
     for status, text in STATUSES.items():

@@ -15,6 +15,7 @@ import threading
 import time
 import unittest
 
+import withstand
 from serving import PATIENCE, Server, figure, main, wait_until
 from common import INSTRUMENTED, ROOT
 from test_tls import Authority
@@ -237,6 +238,15 @@ class Withstands(unittest.TestCase):
                 raise
 
         self.withstands(server, connect)
+
+
+class Fuzzed(unittest.TestCase):
+    def test_fuzzed_requests(self):
+        """A small run of `./dev withstand fuzz`."""
+        figures = withstand.fuzz(800 if INSTRUMENTED else 2400, seed=1)
+        self.assertEqual((figures["lost"], figures["wrong"]), (0, 0))
+        self.assertGreater(figures["statuses"]["200"], 50)
+        self.assertLess(figures["unread"], figures["requests"] / 4)
 
 
 if __name__ == "__main__":
