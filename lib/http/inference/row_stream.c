@@ -17,6 +17,7 @@
 #include "lib/http/net/server_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Texts and numbers of a block: some batches of the scheduler, and about a megabyte of JSON. */
 enum { BLOCK_TEXTS = 256, BLOCK_FLOATS = 1 << 17 };
@@ -102,6 +103,21 @@ static void put_schema(struct gsv_exchange *exchange, const struct gsv_row_strea
                          sizeof(about) / sizeof(about[0]));
 }
 
+/* The vectors of the block in their precision, which the job has made itself if it could. */
+static bool put_values(const struct gsv_exchange *exchange, const struct gsv_row_stream *rows,
+                       void *values, size_t size)
+{
+    const gpuserve_job *job = &exchange->work.job;
+
+    if (job->precision == rows->precision) {
+        memcpy(values, job->output, size);
+        return true;
+    }
+    return gpuserve_quantize(job->output, job->n_items, rows->columns, rows->precision,
+                             rows->compact ? rows->compact->ranges : NULL, values, size,
+                             NULL) == GPUSERVE_OK;
+}
+
 /* A record batch; the last one has the usage in its metadata, as it is known then. */
 static void put_batch(struct gsv_exchange *exchange, struct gsv_row_stream *rows)
 {
@@ -122,9 +138,7 @@ static void put_batch(struct gsv_exchange *exchange, struct gsv_row_stream *rows
         put_schema(exchange, rows, n_elements);
     values = gsv_arrow_put_batch(to, element_of(rows->precision), n_elements, rows->at, n, usage,
                                  is_last ? sizeof(usage) / sizeof(usage[0]) : 0);
-    if (values && gpuserve_quantize(exchange->work.job.output, n, columns, rows->precision,
-                                    rows->compact ? rows->compact->ranges : NULL, values,
-                                    n * row_bytes, NULL) != GPUSERVE_OK)
+    if (values && !put_values(exchange, rows, values, n * row_bytes))
         to->failed = true;
     if (is_last)
         gsv_arrow_put_end(to);
