@@ -650,7 +650,7 @@ class Model(Directory, Handle):
         view = self._view
         shape = arguments.vector_fields(truncate_dim, view.dim, normalize_embeddings)
         form = self._form(view, precision, ranges, shape)
-        output = np.empty((len(texts), form.columns), dtype=arguments.row_type(form.fields))
+        output = arguments.output(None, len(texts), form.columns, arguments.row_type(form.fields))
 
         def done(call: Call) -> Any:
             rows = form.vectors(call.output)
@@ -749,7 +749,7 @@ class Model(Directory, Handle):
         try:
             for texts, pairs in parts:
                 rows = (output[first:first + len(texts)] if output is not None
-                        else np.empty((len(texts), columns), dtype=arguments.row_type(fields)))
+                        else arguments.output(None, len(texts), columns, arguments.row_type(fields)))
                 started = Call(texts, rows, first=first, pairs=pairs, task=task, **fields)
                 waiting.append((first, started, Request(self, started)))
                 patiently(self, lambda: self._guarded(lambda: waiting[-1][2].submit(self), view))

@@ -8,7 +8,7 @@ cmd_withstand()
     need_packages "${python_packages[@]}"
     if [[ ${1:-} == --asan ]]; then
         shift
-        build=build-asan
+        build='build-asan'
         configure_asan
         export GPUSERVE_TEST_INSTRUMENTED=1 GPUSERVE_NO_SANDBOX=1
     else
