@@ -122,10 +122,11 @@ typedef struct gpuserve_model_options {
                                        "*", and is unique. A job chooses heads by name, and all of
                                        them are computed in one pass: gpuserve_job.heads. Default:
                                        none. Since: 0.2 */
-    uint32_t    portable_bits;    /**< 1, on a CPU: the bits of results are the same on every
-                                       processor, for every dtype (docs/accuracy.md); part of the
-                                       fingerprint of int8. Another device is
-                                       GPUSERVE_E_UNSUPPORTED. Since: 0.2 */
+    uint32_t    portable_bits;    /**< 1, on a CPU: the bits of embeddings are the same on every
+                                       processor, for every dtype, at a cost in speed where it has
+                                       bfloat16 instructions (docs/accuracy.md); part of the
+                                       fingerprint of int8. The default device is the CPU then;
+                                       another one is GPUSERVE_E_UNSUPPORTED. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */

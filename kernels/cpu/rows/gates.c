@@ -16,8 +16,7 @@ static void norm_head(float *head, const float *gamma, int32_t size, float eps)
     struct vf_sums square = vf_no_sums();
     vf factor;
 
-    FOR_LANES(i, n, s, size)
-    {
+    FOR_LANES (i, n, s, size) {
         const vf x = load_lanes(head + i, n);
 
         square.part[s] = vf_fma(x, x, square.part[s]);
@@ -146,8 +145,7 @@ static void route_row(const struct gpuserve_op_route *op, const float *logits, f
         largest = vf_max(vf_keep(load_lanes(logits + e, n), n, vf_set(-INFINITY)), largest);
     }
     largest = vf_set(vf_largest(largest));
-    FOR_LANES(e, n, s, op->experts)
-    {
+    FOR_LANES (e, n, s, op->experts) {
         const vf x = load_lanes(logits + e, n);
         const vf weight = vf_keep(vf_exp(x - largest), n, vf_set(0.0f));
         const vf top = vf_select(chosen(op, logits, x, e), weight, vf_set(0.0f));

@@ -38,14 +38,16 @@ GSV_INLINE void point_at(const float *at[], int n, const float *rows, const int3
     }
 }
 
-/* Lane q * GSV_DOCUMENT_ROWS + d: the product of query row q and document row d. */
-GSV_INLINE vf multiply_tile(const float *const query[], const float *const document[], int32_t dim)
+/* The columns that belong to one vector of the GSV_SUM_LANES partial sums, from `first` on; adds
+ * their sums to `total`, lane by lane. */
+GSV_INLINE vf multiply_part(const float *const query[], const float *const document[],
+                            int32_t first, int32_t dim, vf total)
 {
-    vf sums[GSV_VL], total = vf_set(0.0f);
+    vf sums[GSV_VL];
 
     for (int i = 0; i < GSV_VL; i++)
         sums[i] = vf_set(0.0f);
-    for (int32_t c = 0; c < dim; c += GSV_VL) {
+    for (int32_t c = first; c < dim; c += GSV_SUM_LANES) {
         const int n = lanes_at(dim, c);
         vf b[GSV_DOCUMENT_ROWS];
 
@@ -64,18 +66,29 @@ GSV_INLINE vf multiply_tile(const float *const query[], const float *const docum
     return total;
 }
 
+/* Lane q * GSV_DOCUMENT_ROWS + d: the product of query row q and document row d. Narrow vectors
+ * take the columns in several passes: the sums of all parts at once would not fit the registers. */
+GSV_INLINE vf multiply_tile(const float *const query[], const float *const document[], int32_t dim)
+{
+    vf total = vf_set(0.0f);
+
+    for (int32_t s = 0; s < GSV_NS; s++)
+        total = multiply_part(query, document, s * GSV_VL, dim, total);
+    return total;
+}
+
 /* The length of a row, at least MIN_LENGTH; a NaN stays. */
 GSV_INLINE float length_of(const float *row, int32_t dim)
 {
-    vf square = vf_set(0.0f);
+    struct vf_sums square = vf_no_sums();
     float length;
 
-    for (int32_t c = 0; c < dim; c += GSV_VL) {
-        const vf x = load_lanes(row + c, lanes_at(dim, c));
+    FOR_LANES (c, n, s, dim) {
+        const vf x = load_lanes(row + c, n);
 
-        square = vf_fma(x, x, square);
+        square.part[s] = vf_fma(x, x, square.part[s]);
     }
-    length = sqrtf(vf_sum(square));
+    length = sqrtf(vf_total(square));
     return length < MIN_LENGTH ? MIN_LENGTH : length;
 }
 

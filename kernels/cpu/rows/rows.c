@@ -26,8 +26,7 @@ GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *
 {
     struct vf_sums sum = vf_no_sums();
 
-    FOR_LANES(i, n, s, cols)
-    {
+    FOR_LANES (i, n, s, cols) {
         vf x = load_lanes(a + i, n) * vf_set(scale);
 
         if (b)
@@ -46,8 +45,7 @@ static float inverse_deviation(const struct row_norm *norm, const float *row, fl
 {
     struct vf_sums square = vf_no_sums();
 
-    FOR_LANES(i, n, s, norm->cols)
-    {
+    FOR_LANES (i, n, s, norm->cols) {
         vf x = load_lanes(row + i, n) - vf_set(center);
 
         if (n < GSV_VL)
@@ -151,8 +149,7 @@ static void normalize_row(float *row, int32_t cols)
     struct vf_sums square = vf_no_sums();
     float norm;
 
-    FOR_LANES(i, n, s, cols)
-    {
+    FOR_LANES (i, n, s, cols) {
         const vf x = load_lanes(row + i, n);
 
         square.part[s] = vf_fma(x, x, square.part[s]);
@@ -242,8 +239,7 @@ static void softmax_row(float *row, int32_t cols)
         largest = vf_max(vf_keep(load_lanes(row + i, n), n, vf_set(-INFINITY)), largest);
     }
     largest = vf_set(vf_largest(largest));
-    FOR_LANES(i, n, s, cols)
-    {
+    FOR_LANES (i, n, s, cols) {
         const vf weight = vf_exp(load_lanes(row + i, n) - largest);
 
         store_lanes(row + i, weight, n);
