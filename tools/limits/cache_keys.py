@@ -37,17 +37,21 @@ KEYS = {
         h.sum != add_to_sum(SUM_OF_NOTHING, bytes + sizeof(h), size - sizeof(h))""", "||", ["compute-code_key"]),
     "batch that requests share": ("lib/runtime/scheduler/request.h", """a->tasks == b->tasks && a->dimensions == b->dimensions && a->normalize == b->normalize &&
            a->score == b->score && a->route == b->route && a->skip == b->skip &&
-           a->adapter == b->adapter""", "&&",
+           (a->adapter == b->adapter || a->mixes_adapters) && a->drops == b->drops""", "&&",
                                   ["runtime_sharing"]),
+    "batch that requests share, precision": ("lib/runtime/scheduler/request.h", "a->precision == b->precision && a->columns == b->columns", "&&",
+                                             ["runtime_tiny", "runtime_sharing"]),
+    "rows that are equal": ("lib/runtime/scheduler/request.h", "a->adapter == b->adapter && gsv_same_batch_key(a, b)", "&&",
+                            ["runtime_adapters", "runtime_sharing", "runtime_cache"]),
     "batch that requests share, heads": ("lib/runtime/scheduler/request.h", "memcmp(&a->heads, &b->heads, sizeof(a->heads)) == 0", "&&",
                                          ["runtime_heads"]),
     "tokens of a text": ("lib/runtime/scheduler/request.h", """a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0 &&
            gsv_types_equal(a->type_ids, b->type_ids, a->n)""", "&&", ["runtime_cache", "runtime_sharing"]),
-    "result cache": ("lib/runtime/scheduler/result_cache.c", """entry->key.hash != key->hash || !gsv_same_batch_key(&entry->key.batch, &key->batch) ||
+    "result cache": ("lib/runtime/scheduler/result_cache.c", """entry->key.hash != key->hash || !gsv_same_row_key(&entry->key.batch, &key->batch) ||
             !gsv_tokens_equal(&entry->key.tokens, &key->tokens)""", "||", ["runtime_cache"]),
-    "request coalescing": ("lib/runtime/scheduler/batch_formation.c", """item_of(part)->hash == item->hash &&
-            gsv_same_batch_key(&part->batch->key, &request->key) &&
-            gsv_tokens_equal(&flying, &wanted)""", "&&", ["runtime_cache", "runtime_sharing"]),
+    "request coalescing": ("lib/runtime/scheduler/batch_formation.c", """item_of(part)->hash == item->hash && has_same_query(part->request, request) &&
+            gsv_same_row_key(&part->request->key, &request->key) &&
+            gsv_tokens_equal(&flying, &wanted)""", "&&", ["runtime_cache", "runtime_sharing", "runtime_modules"]),
     "words of a tokenizer": ("lib/text/pipeline/token_writer.h", "cached->key[0] == key[0] && cached->key[1] == key[1]", "&&",
                              ["text-wordpiece", "text-tokenizer", "text-bpe", "text-oracle", "text-differential"]),
     "words of a tokenizer, whose": ("lib/text/pipeline/token_writer.c", "scratch->serial == t->serial", "&&", ["text-tokenizer"]),
@@ -105,16 +109,23 @@ TEXTS = {
     "known compiler, nanoseconds": ("kernels/cuda/runtime/kernel_cache.cu", "tv_sec), s.st_mtim.tv_nsec,", "tv_sec), 0L,",
                                     ["compute-code_key"]),
     # The program of a CUDA graph: a number made of what the run is to do.
-    "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)run->adapter << 48 |", "", ["cuda-programs"]),
+    "batch that requests share, ranges": ("lib/runtime/scheduler/request.h",
+                                          "a->ranges[0] == b->ranges[0] && a->ranges[1] == b->ranges[1] &&", "", ["runtime_tiny"]),
+    "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)adapter << 48 |", "", ["cuda-programs"]),
+    "program of a run, several adapters": ("lib/model/encoder/run.c", "at->n_ranges > 1 && !hidden_given", "0", ["cuda-programs", "cuda-adapters"]),
+    "program of a run, columns of a precision": ("lib/model/encoder/run.c", "(uint32_t)(run->compact.columns - 1) << 16;", "0;",
+                                                 ["cuda-programs", "cuda-public"]),
+    "program of a run, precision": ("lib/model/encoder/run.c", "run->score | run->compact.precision;", "run->score;",
+                                    ["cuda-programs", "cuda-public"]),
     "program of a run, raw": ("lib/model/encoder/run.c", "(uint64_t)run->raw << 14 |", "", ["cuda-programs"]),
     "program of a run, route": ("lib/model/encoder/run.c", "| (uint64_t)(run->route & 0xF) << 10 |", "|", ["cuda-programs"]),
     "program of a run, dimensions": ("lib/model/encoder/run.c", ": (uint32_t)run->dimensions;", ": 0;", ["cuda-programs"]),
     "program of a run, heads": ("lib/model/encoder/run.c", "? gsv_head_set(&run->heads) :", "? 0 :", ["cuda-programs"]),
     "program of a run, skip": ("lib/model/encoder/run.c", "(uint64_t)(run->skip > 0) << 9 |", "", ["cuda-programs"]),
     "program of a run, normalize": ("lib/model/encoder/run.c", "(uint64_t)run->normalize << 8 |", "", ["cuda-programs"]),
-    "program of a run, score": ("lib/model/encoder/run.c", "(uint64_t)(run->score & 0xF) << 4 |", "", ["cuda-programs"]),
+    "program of a run, score": ("lib/model/encoder/run.c", "(uint64_t)(score & 0xF) << 4 |", "", ["cuda-programs"]),
     "program of a run, task": ("lib/model/encoder/run.c", "(uint64_t)(run->task & 0xF);", "0;", ["cuda-programs"]),
-    "program of a run, hidden states": ("lib/model/encoder/run.c", "program_of(run) | HIDDEN_GIVEN", "program_of(run)",
+    "program of a run, hidden states": ("lib/model/encoder/run.c", "program_of(work, run, true)", "program_of(work, run, false)",
                                         ["cuda-programs"]),
     **{f"packed weights on disk, {member}": ("lib/runtime/models/weights_cache.c", old, new, ["runtime_weights_key"])
        for member, old, new in WEIGHTS},
