@@ -132,8 +132,10 @@ TEXTS = {
     **{f"packed weights on disk, {member} of an open file": ("lib/model/weights/packed_weights.c", old, ";", ["runtime_weights_key"])
        for member, old in OPEN_FILE},
 }
-# The rest of the comparison decides; or a damaged file is caught by another check.
-EQUIVALENT = {"entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
+# The rest of the comparison decides; or a damaged file is caught by another check; or a member follows from others
+# (columns from dimensions).
+EQUIVALENT = {"a->columns == b->columns",
+              "entry->key.hash != key->hash", "item_of(part)->hash == item->hash",
               "key_size > size - sizeof(h)", "graph->last_use > 0", "e->source", "word", "*task"}
 
 
