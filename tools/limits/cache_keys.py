@@ -113,8 +113,6 @@ TEXTS = {
                                           "a->ranges[0] == b->ranges[0] && a->ranges[1] == b->ranges[1] &&", "", ["runtime_tiny"]),
     "program of a run, adapter": ("lib/model/encoder/run.c", "(uint64_t)(uint32_t)adapter << 48 |", "", ["cuda-programs"]),
     "program of a run, several adapters": ("lib/model/encoder/run.c", "at->n_ranges > 1 && !hidden_given", "0", ["cuda-programs", "cuda-adapters"]),
-    "program of a run, columns of a precision": ("lib/model/encoder/run.c", "(uint32_t)(run->compact.columns - 1) << 16;", "0;",
-                                                 ["cuda-programs", "cuda-public"]),
     "program of a run, precision": ("lib/model/encoder/run.c", "run->score | run->compact.precision;", "run->score;",
                                     ["cuda-programs", "cuda-public"]),
     "program of a run, raw": ("lib/model/encoder/run.c", "(uint64_t)run->raw << 14 |", "", ["cuda-programs"]),

@@ -228,16 +228,13 @@ static uint64_t program_of(const struct gsv_exec *work, const struct gsv_run *ru
 {
     const struct gsv_activations *at = &work->at;
     const int32_t adapter = at->n_ranges == 1 ? at->ranges[0].adapter : 0;
-    uint32_t columns =
+    const uint32_t columns =
         run->task == GPUSERVE_TASK_CLASSIFY ? gsv_head_set(&run->heads) : (uint32_t)run->dimensions;
-
-    /* An embedding has no scores, and at most 2^16 columns. */
+    /* An embedding has no score; the columns of its precision follow from the dimensions. */
     const uint32_t score = run->score | run->compact.precision;
 
     if (at->n_ranges > 1 && !hidden_given)
         return GPUSERVE_PROGRAM_ONCE;
-    if (run->compact.precision != 0)
-        columns += (uint32_t)(run->compact.columns - 1) << 16;
     return (hidden_given ? HIDDEN_GIVEN : 0) | (uint64_t)(uint32_t)adapter << 48 |
            (uint64_t)columns << 16 | (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |
            (uint64_t)(run->skip > 0) << 9 | (uint64_t)run->normalize << 8 |
