@@ -22,7 +22,7 @@ typedef enum gpuserve_rerank_method {
     GPUSERVE_RERANK_COSINE = 2,        /**< cosine similarity of their embeddings */
     GPUSERVE_RERANK_MAX_SIM = 3        /**< gpuserve_max_sim() of their token vectors, computed on the
                                             model's device unless the call uses its result cache;
-                                            needs a model of late interaction (ColBERT, BGE-M3) */
+                                            needs a late-interaction model (ColBERT, BGE-M3) */
 } gpuserve_rerank_method;
 
 /**

@@ -168,7 +168,7 @@ typedef enum gpuserve_task {
     GPUSERVE_TASK_TOKEN_LABELS = 4, /**< token classification: one score per label and token */
     GPUSERVE_TASK_MAX_SIM = 5       /**< one float per text: gpuserve_max_sim() of the job's
                                          query_vectors and the text's token vectors, which stay on
-                                         the device. Needs a model of late interaction (ColBERT,
+                                         the device. Needs a late-interaction model (ColBERT,
                                          BGE-M3). Scores are not cached. Since: 0.2 */
 } gpuserve_task;
 

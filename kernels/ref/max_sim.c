@@ -17,7 +17,7 @@ static double product(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* What the products of a document row are divided by. A NaN stays. */
+/* Divisor of the dot products of a document row: its norm, or 1. A NaN stays. */
 static double divisor(const struct gsv_max_sim *op, const float *row)
 {
     const double length = op->normalizes ? sqrt(product(row, row, op->dim)) : 1.0;

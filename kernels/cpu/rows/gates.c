@@ -13,15 +13,8 @@
 
 static void norm_head(float *head, const float *gamma, int32_t size, float eps)
 {
-    struct vf_sums square = vf_no_sums();
-    vf factor;
+    const vf factor = vf_set(1.0f / sqrtf(sum_of_squares(head, size) / (float)size + eps));
 
-    FOR_LANES (i, n, s, size) {
-        const vf x = load_lanes(head + i, n);
-
-        square.part[s] = vf_fma(x, x, square.part[s]);
-    }
-    factor = vf_set(1.0f / sqrtf(vf_total(square) / (float)size + eps));
     for (int32_t i = 0; i < size; i += GSV_VL) {
         const int n = lanes_at(size, i);
 

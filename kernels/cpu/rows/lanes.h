@@ -6,6 +6,8 @@
 
 #include "kernels/cpu/runtime/vec.h"
 
+#include <math.h>
+
 GSV_INLINE int lanes_at(int32_t cols, int32_t c)
 {
     return cols - c < GSV_VL ? cols - c : GSV_VL;
@@ -29,6 +31,28 @@ GSV_INLINE void store_lanes(float *p, vf v, int n)
         vf_store(p, v);
     else
         vf_store_part(p, v, n);
+}
+
+GSV_INLINE float sum_of_squares(const float *row, int32_t cols)
+{
+    struct vf_sums square = vf_no_sums();
+
+    FOR_LANES (c, n, s, cols) {
+        const vf x = load_lanes(row + c, n);
+
+        square.part[s] = vf_fma(x, x, square.part[s]);
+    }
+    return vf_total(square);
+}
+
+/* The Euclidean norm of a row, at least MIN_NORM, which is divided by; a NaN stays. */
+#define MIN_NORM 1e-12f
+
+GSV_INLINE float norm_of(const float *row, int32_t cols)
+{
+    const float norm = sqrtf(sum_of_squares(row, cols));
+
+    return norm < MIN_NORM ? MIN_NORM : norm;
 }
 
 GSV_INLINE void clear_row(float *row, int32_t cols)

@@ -24,8 +24,6 @@
 #define GSV_DOCUMENT_ROWS 2
 #endif
 
-#define MIN_LENGTH 1e-12f
-
 /* Rows `first` to `first + n - 1` of n_rows, whose numbers are in `numbers`, or NULL: consecutive.
  */
 GSV_INLINE void point_at(const float *at[], int n, const float *rows, const int32_t *numbers,
@@ -77,28 +75,13 @@ GSV_INLINE vf multiply_tile(const float *const query[], const float *const docum
     return total;
 }
 
-/* The length of a row, at least MIN_LENGTH; a NaN stays. */
-GSV_INLINE float length_of(const float *row, int32_t dim)
-{
-    struct vf_sums square = vf_no_sums();
-    float length;
-
-    FOR_LANES (c, n, s, dim) {
-        const vf x = load_lanes(row + c, n);
-
-        square.part[s] = vf_fma(x, x, square.part[s]);
-    }
-    length = sqrtf(vf_total(square));
-    return length < MIN_LENGTH ? MIN_LENGTH : length;
-}
-
 /* The divisors of a tile's products. */
 GSV_INLINE vf divisors_of(const float *const document[], int32_t dim)
 {
     float lanes[GSV_VL];
 
     for (int d = 0; d < GSV_DOCUMENT_ROWS; d++)
-        lanes[d] = length_of(document[d], dim);
+        lanes[d] = norm_of(document[d], dim);
     for (int i = GSV_DOCUMENT_ROWS; i < GSV_VL; i++)
         lanes[i] = lanes[i % GSV_DOCUMENT_ROWS];
     return vf_load(lanes);

@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-#define MIN_NORM 1e-12f
-
 /* ---------------------------------------------------------------------------------------- norms */
 
 struct row_norm {
@@ -146,16 +144,7 @@ static void multiply_row(float *row, int32_t cols, float factor)
 
 static void normalize_row(float *row, int32_t cols)
 {
-    struct vf_sums square = vf_no_sums();
-    float norm;
-
-    FOR_LANES (i, n, s, cols) {
-        const vf x = load_lanes(row + i, n);
-
-        square.part[s] = vf_fma(x, x, square.part[s]);
-    }
-    norm = sqrtf(vf_total(square));
-    multiply_row(row, cols, 1.0f / (norm < MIN_NORM ? MIN_NORM : norm));
+    multiply_row(row, cols, 1.0f / norm_of(row, cols));
 }
 
 /* Columns [i, i + n) of the tokens [first, end): their sum, weighted sum or maximum. */

@@ -29,7 +29,7 @@ struct compact_args {
     int32_t words;
 };
 
-/* Of a word: its columns, and what one of them adds to it. */
+/* Packing policies of a 32-bit word: the number of columns in it, and the bits of one column. */
 struct halves {
     static constexpr int columns = 2;
 

@@ -86,7 +86,7 @@ static enum gsv_arrow_element element_of(uint32_t precision)
     return elements[precision];
 }
 
-/* What is known before the first row: in a file of the stream it says how the vectors were made. */
+/* Arrow schema with metadata: model, vector space, precision, dimensions. */
 static void put_schema(struct gsv_exchange *exchange, const struct gsv_row_stream *rows,
                        size_t n_elements)
 {

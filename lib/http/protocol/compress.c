@@ -33,7 +33,8 @@ enum {
     MEMORY_LEVEL = 8,
     PART_BYTES = 64 * 1024, /* by which a compressed block grows */
     ZSTD_LEVEL = 1,
-    /* Of a stream. Numbers have no longer repetitions; the encoder's memory is a multiple of it. */
+    /* Window of a compressed stream: numbers repeat within it, and the encoder's memory is a
+     * multiple of it. */
     ZSTD_WINDOW_LOG = 17
 };
 
@@ -306,7 +307,7 @@ static bool zstd_block(void *context, const struct gsv_buffer *from, bool is_las
     return true;
 }
 
-/* What the kind of the reply and the server's options allow. The client may accept no coding. */
+/* Compression policy: content type, size and server options. Accept-Encoding decides afterwards. */
 static bool may_compress(const struct gsv_exchange *exchange)
 {
     return exchange->reply.size >= MIN_BYTES && is_text(exchange->content_type) &&

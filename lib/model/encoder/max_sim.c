@@ -3,7 +3,7 @@
  * device, one float for each text comes back.
  *
  *   queries, texts, rows --memory_write--> device
- *   encode -> modules on tokens, or the head of late interaction -> max_sim
+ *   encode -> modules on tokens, or the late-interaction head -> max_sim
  *
  * The operation reads the numbers of queries and rows from device memory, so that a recorded batch
  * fits batches with other queries.

@@ -5,7 +5,7 @@
  *                  normalize -> with a precision: bytes
  *   CLASSIFY       encode -> first token -> classifier -> scores
  *                  encode -> full embedding as above -> head files -> scores
- *   TOKEN_VECTORS  encode -> modules on tokens, or the head of late interaction (BGE-M3)
+ *   TOKEN_VECTORS  encode -> modules on tokens, or the late-interaction head (BGE-M3)
  *   MAX_SIM        token vectors as above -> MaxSim with a query
  *   TOKEN_LABELS   encode -> classifier of each token -> scores
  *   SPARSE         encode -> masked-LM head -> maximum logit of each word -> logarithm

@@ -2,8 +2,7 @@
  * lora.h - LoRA adapters in PEFT's format, merged into the weights of their base model.
  *
  *   DIR/adapter_config.json, DIR/adapter_model.safetensors   W' = W + scale B A
- *   "use_dora"                                               W' = m (W + scale B A) / |W + scale B
- * A|
+ *   with "use_dora": V = W + scale B A                       W' = m V / |V|
  *
  * A model directory with adapter_config.json is an adapter: what it lacks is in the directory of
  * its base model (gsv_dir_set_base()). Its weights are the base's, with each targeted tensor
