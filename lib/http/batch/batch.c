@@ -502,6 +502,8 @@ gpuserve_status gsv_batch_jobs_open(struct gsv_batch_jobs **out, struct gpuserve
     batches->server = server;
     st = gsv_store_open(&batches->store, path, max_bytes, error);
     if (st == GPUSERVE_OK)
+        st = gsv_batch_runner_create(batches, error);
+    if (st == GPUSERVE_OK)
         st = gsv_store_each_json(&batches->store, "batch_", read_record, batches, error);
     if (st != GPUSERVE_OK)
         return gsv_fail_in(error, st, "%s", path);
@@ -513,7 +515,7 @@ gpuserve_status gsv_batch_jobs_open(struct gsv_batch_jobs **out, struct gpuserve
 
 gpuserve_status gsv_batch_jobs_run(struct gsv_batch_jobs *batches, gpuserve_error *error)
 {
-    return gsv_batch_runner_start(batches, error);
+    return gsv_batch_runner_start(batches->runner, error);
 }
 
 void gsv_batch_jobs_drain(struct gsv_batch_jobs *batches)

@@ -123,7 +123,9 @@ void gsv_batch_set_outputs(struct gsv_batch_jobs *batches, struct gsv_batch_job 
 void gsv_batch_jobs_expire_files(struct gsv_batch_jobs *batches);
 
 /* runner.c */
-gpuserve_status gsv_batch_runner_start(struct gsv_batch_jobs *batches, gpuserve_error *error);
+/* Sets batches->runner, without a thread: requests that precede the thread wake the runner too. */
+gpuserve_status gsv_batch_runner_create(struct gsv_batch_jobs *batches, gpuserve_error *error);
+gpuserve_status gsv_batch_runner_start(struct gsv_batch_runner *runner, gpuserve_error *error);
 void gsv_batch_runner_wake(struct gsv_batch_runner *runner);
 void gsv_batch_runner_drain(struct gsv_batch_runner *runner);
 /* Joins the thread; the runner may still be woken. */

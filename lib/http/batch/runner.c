@@ -41,9 +41,8 @@ struct gsv_batch_runner {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool woken, draining, stopping; /* protected by the lock */
-    bool is_joined;
-    uint64_t expired_ns; /* the last deletion of expired files; 0: none */
+    bool woken, draining, stopping, has_thread; /* protected by the lock */
+    uint64_t expired_ns;                        /* the last deletion of expired files; 0: none */
     struct run_slot slots[GSV_BATCH_IN_FLIGHT];
 };
 
@@ -518,7 +517,7 @@ static void *main_of(void *user)
     }
 }
 
-gpuserve_status gsv_batch_runner_start(struct gsv_batch_jobs *batches, gpuserve_error *error)
+gpuserve_status gsv_batch_runner_create(struct gsv_batch_jobs *batches, gpuserve_error *error)
 {
     struct gsv_batch_runner *runner = calloc(1, sizeof(*runner));
     pthread_condattr_t attributes;
@@ -533,14 +532,17 @@ gpuserve_status gsv_batch_runner_start(struct gsv_batch_jobs *batches, gpuserve_
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&runner->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (pthread_create(&runner->thread, NULL, main_of, runner) != 0) {
-        pthread_cond_destroy(&runner->wake);
-        pthread_mutex_destroy(&runner->lock);
-        free(runner);
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "the batch thread did not start");
-    }
     batches->runner = runner;
     return GPUSERVE_OK;
+}
+
+gpuserve_status gsv_batch_runner_start(struct gsv_batch_runner *runner, gpuserve_error *error)
+{
+    pthread_mutex_lock(&runner->lock);
+    runner->has_thread = pthread_create(&runner->thread, NULL, main_of, runner) == 0;
+    pthread_mutex_unlock(&runner->lock);
+    return runner->has_thread ? GPUSERVE_OK
+                              : gsv_fail(error, GPUSERVE_E_NOMEM, "the batch thread did not start");
 }
 
 void gsv_batch_runner_drain(struct gsv_batch_runner *runner)
@@ -553,13 +555,16 @@ void gsv_batch_runner_drain(struct gsv_batch_runner *runner)
 
 void gsv_batch_runner_stop(struct gsv_batch_runner *runner)
 {
+    bool has_thread;
+
     pthread_mutex_lock(&runner->lock);
     runner->stopping = true;
+    has_thread = runner->has_thread;
+    runner->has_thread = false;
     pthread_mutex_unlock(&runner->lock);
     wake(runner);
-    if (!runner->is_joined)
+    if (has_thread)
         pthread_join(runner->thread, NULL);
-    runner->is_joined = true;
 }
 
 void gsv_batch_runner_free(struct gsv_batch_runner *runner)

@@ -291,7 +291,7 @@ void gsv_batcher_break(struct gsv_batcher *batcher, const gpuserve_error *error)
         struct gsv_batch *batch = batcher->retries;
 
         batcher->retries = batch->next_free;
-        gsv_count_back(batcher, batch, 0, (gpuserve_status)error->status, error,
+        gsv_count_back(batcher, batch, (gpuserve_status)error->status, error,
                        &batcher->to_complete);
     }
     gsv_wake(batcher);

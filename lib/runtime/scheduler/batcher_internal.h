@@ -171,8 +171,8 @@ void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
 void gsv_wake(struct gsv_batcher *batcher);
 
 /* Count the items of a finished batch back. Requests that ended are prepended to *list. */
-void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
-                    gpuserve_status status, const gpuserve_error *error, gpuserve_request **list);
+void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, gpuserve_status status,
+                    const gpuserve_error *error, gpuserve_request **list);
 
 /* Pop a free batch of the replica with the fewest running batches; one must be free. Among equals,
  * a batch of the core group and the one used last come first: its memory is in the caches. */

@@ -329,8 +329,8 @@ static const struct gsv_part *part_at(const struct gsv_batch *batch, int32_t i)
 }
 
 /* Append the batch to the trace of a request, once. *id is given by the first such request. */
-static void trace_batch(const struct gsv_batch *batch, gpuserve_request *request,
-                        uint64_t nanoseconds, uint64_t *id)
+static void trace_batch(const struct gsv_batch *batch, gpuserve_request *request, uint64_t end_ns,
+                        uint64_t *id)
 {
     static _Atomic uint64_t n_traced;
     gpuserve_trace *trace = request->job.trace;
@@ -346,24 +346,26 @@ static void trace_batch(const struct gsv_batch *batch, gpuserve_request *request
     to = &trace->batches[trace->n_batches - 1];
     *to = (gpuserve_trace_batch){ .id = *id,
                                   .begin_ns = batch->formed_ns,
-                                  .end_ns = batch->formed_ns + nanoseconds,
+                                  .end_ns = end_ns,
                                   .n_items = (uint32_t)batch->n_parts,
                                   .n_tokens = (uint32_t)batch->n_tokens };
     gsv_plan_selector(request->plan, UINT64_C(1) << batch->replica, to->device, sizeof(to->device));
 }
 
-void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, uint64_t nanoseconds,
-                    gpuserve_status status, const gpuserve_error *error, gpuserve_request **list)
+void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, gpuserve_status status,
+                    const gpuserve_error *error, gpuserve_request **list)
 {
+    /* Under the lock: a text that was coalesced with this batch a moment ago started before it. */
+    const uint64_t end_ns = gsv_now_ns();
     uint64_t trace_id = 0;
 
     for (int32_t i = 0; i < batch->n_parts + batch->n_coalesced; i++) {
         const struct gsv_part *part = part_at(batch, i);
 
         if (part->request->job.trace)
-            trace_batch(batch, part->request, nanoseconds, &trace_id);
+            trace_batch(batch, part->request, end_ns, &trace_id);
         part->request->n_in_flight--;
-        part->request->last_run_ns = batch->formed_ns + nanoseconds;
+        part->request->last_run_ns = end_ns;
         part->request->replicas |= UINT64_C(1) << batch->replica;
         if (--part->chunk->n_left == 0)
             gsv_chunk_reset(part->chunk);
@@ -386,7 +388,7 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
     if (!gsv_leave_for_retry(batcher, batch, status)) {
         learn_speed(batcher, batch, nanoseconds);
         gsv_learn_drain(batcher, batch);
-        gsv_count_back(batcher, batch, nanoseconds, status, error, &over);
+        gsv_count_back(batcher, batch, status, error, &over);
     }
     if (batch->is_inline && has_work(batcher)) /* a worker would continue by itself */
         gsv_wake(batcher);
