@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Several outputs of one pass: outputs.py MODEL [--prepared FOLDER] [--quick] [--results FOLDER]
+"""Several outputs of one pass: outputs.py MODEL [--prepared FOLDER] [--late-heads] [--quick] [--results FOLDER]
 
 The same texts go through one model with each set of outputs, and through separate passes of the
 outputs of the largest set; through ONNX Runtime (of --prepared, benchmarks/peers/prepare.py) and
@@ -7,7 +7,8 @@ sentence-transformers, where they are there, for the dense vectors, the token ve
 pass, and both of two. All vectors must be ours. A model that makes embeddings also gets HEADS random linear heads: the scores
 of all of them are compared with those of one. The order turns from round to round, disturbed rounds are
 dropped (benchmarks/common); the caches are off. MODEL is a folder with several outputs, such as one
-of BGE-M3, or any encoder, whose outputs are dense and token vectors. GPUSERVE_LIBRARY names the library.
+of BGE-M3, or any encoder, whose outputs are dense and token vectors; --late-heads gives it the two other heads of
+BGE-M3 with random weights, without peers. GPUSERVE_LIBRARY names the library.
 """
 import argparse
 import contextlib
@@ -33,6 +34,7 @@ WORDS = ("time person year way day thing man world life hand part child eye woma
 BATCH = 16
 GOAL = 1.05  # all outputs of a pass over dense alone, and the scores of HEADS heads over those of one
 HEADS, LABELS = 10, 8
+COLBERT_DIM = 128
 ONE_HEAD, ALL_HEADS = "1 head", f"{HEADS} heads"
 
 
@@ -60,6 +62,21 @@ def write_head(path, dim, chance):
         "__metadata__": {"labels": json.dumps([f"label {i}" for i in range(LABELS)]), "input": "normalized"},
         "weight": {"dtype": "F32", "shape": [LABELS, dim], "data_offsets": [0, 4 * LABELS * dim]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack(f"<{len(weights)}f", *weights))
+
+
+@contextlib.contextmanager
+def with_late_heads(folder):
+    """The model in `folder` with a sparse and a ColBERT head, as BGE-M3 has them."""
+    import torch
+
+    hidden = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    with tempfile.TemporaryDirectory() as made:
+        for file in Path(folder).iterdir():
+            Path(made, file.name).symlink_to(file.resolve())
+        torch.manual_seed(1)
+        for name, rows in (("sparse_linear.pt", 1), ("colbert_linear.pt", COLBERT_DIM)):
+            torch.save(torch.nn.Linear(hidden, rows).state_dict(), Path(made, name))
+        yield made
 
 
 @contextlib.contextmanager
@@ -147,6 +164,8 @@ def peers_of(given, texts, wanted, wanted_tokens):
     peers, missing = [], {}
     for kind in (OnnxRuntime, SentenceTransformers):
         try:
+            if given.late_heads:
+                raise ImportError("it has no random heads")
             if kind is OnnxRuntime and not given.prepared:
                 raise ImportError("no --prepared")
             peer = kind(given.model, given.prepared, len(os.sched_getaffinity(0)))
@@ -200,6 +219,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("model")
     parser.add_argument("--prepared", type=Path, help="the model as prepare.py converted it")
+    parser.add_argument("--late-heads", action="store_true", help="add a sparse and a ColBERT head with random weights")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 8 texts")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
@@ -211,8 +231,7 @@ def parse_arguments():
     return given
 
 
-def main():
-    given, facts = parse_arguments(), machine()
+def measure(given, facts, model_name):
     with Model(given.model, device=given.device, dtype=given.dtype) as model, with_heads(given) as headed:
         texts, sets = texts_of(8 if given.quick else 32, given.words), sets_of(model)
         both = model.encode_multi(texts[:4], ["dense", "colbert"], cache="off")
@@ -239,10 +258,19 @@ def main():
     for name, why in missing.items():
         print(f"{name}: not measured: {why}")
     if given.results:
-        print(keep({"date": today(), "quick": given.quick, "machine": facts, "model": os.path.basename(given.model),
+        print(keep({"date": today(), "quick": given.quick, "machine": facts, "model": model_name, "late_heads": given.late_heads,
                     "device": given.device, "dtype": given.dtype, "texts": len(texts), "words": given.words,
                     "sets": table, "of_dense": found_goal, "heads_of_one": heads_goal, "of_others": beside, "missing": missing, "rounds": found.facts()},
-                   given.results, "outputs"))
+                   given.results, "outputs-late-heads" if given.late_heads else "outputs"))
+
+
+def main():
+    given, facts = parse_arguments(), machine()
+    model_name = os.path.basename(given.model)
+    with contextlib.ExitStack() as stack:
+        if given.late_heads:
+            given.model = stack.enter_context(with_late_heads(given.model))
+        measure(given, facts, model_name)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            weights: modernbert-shaped, qwen3-shaped. ISA: a name that GPUSERVE_MAX_ISA has
        ./dev bench lengths [--quick] [--isa ISA...]
            one text of 12, 13, 18, 19, 24 and 25 tokens: what the token after a full tile costs
-       ./dev bench outputs [--quick] [MODEL]
+       ./dev bench outputs [--quick] [--late-heads] [MODEL]
            several outputs of one pass, compared with passes of ONNX Runtime and sentence-transformers; ten
-           heads, compared with one
+           heads, compared with one; --late-heads adds the sparse and the ColBERT head of BGE-M3
        ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
