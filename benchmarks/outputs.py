@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import struct
 import sys
 import tempfile
@@ -71,8 +72,7 @@ def with_late_heads(folder):
 
     hidden = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["hidden_size"]
     with tempfile.TemporaryDirectory() as made:
-        for file in Path(folder).iterdir():
-            Path(made, file.name).symlink_to(file.resolve())
+        shutil.copytree(folder, made, dirs_exist_ok=True)  # the library follows no link out of a model's folder
         torch.manual_seed(1)
         for name, rows in (("sparse_linear.pt", 1), ("colbert_linear.pt", COLBERT_DIM)):
             torch.save(torch.nn.Linear(hidden, rows).state_dict(), Path(made, name))

@@ -4,7 +4,7 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
-    local -r known=" peers lengths outputs load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul python ray "
+    local -r known=" peers lengths outputs portable load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul python ray "
     if [[ $known == *" $what "* ]]; then
         need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
     elif [[ ! $what =~ ^-*help$ ]]; then
@@ -14,6 +14,7 @@ cmd_bench()
     peers) bench_peers "$@" ;;
     lengths) bench_lengths "$@" ;;
     outputs) bench_outputs "$@" ;;
+    portable) bench_portable "$@" ;;
     load) bench_load "$@" ;;
     http) bench_http "$@" ;;
     fairness) bench_fairness "$@" ;;
@@ -39,6 +40,8 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
        ./dev bench outputs [--quick] [--late-heads] [MODEL]
            several outputs of one pass, compared with passes of ONNX Runtime and sentence-transformers; ten
            heads, compared with one; --late-heads adds the sparse and the ColBERT head of BGE-M3
+       ./dev bench portable [--quick]
+           what --portable-bits costs in float32, bfloat16 and int8, on the instruction set of this machine
        ./dev bench load [--quick]
            time and memory from the start of a process to its first vector
        ./dev bench http [--peers] [--rounds N] [--seconds S]
@@ -143,6 +146,16 @@ bench_lengths()
     configure_build
     compile build benchmarks/kernels/bench_encoder
     python3 benchmarks/lengths.py build/benchmarks/kernels/bench_encoder --results benchmarks/results "$@"
+}
+
+bench_portable()
+{
+    local python model
+    configure_build
+    compile build
+    python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
+    model=$(fetch_models "$default_model")
+    GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so "$python" benchmarks/portable.py "$model" --results benchmarks/results "$@"
 }
 
 # bench_outputs [MODEL] [ARGUMENTS]
