@@ -170,5 +170,38 @@ class Lessons(Case):
         self.fails(2, "outside 1 to 1073741824 bytes", *transfer, "--max-bytes", "2GiB")
 
 
+class Bench(Case):
+    """`./dev bench lessons --quick`: benchmarks/lessons.py."""
+
+    @unittest.skipIf(INSTRUMENTED, "the commands have tests of their own")
+    def test_each_command_runs_or_has_a_reason(self):
+        done = subprocess.run([os.path.join(ROOT, "benchmarks", "lessons.py"), "--program", PROGRAM, "--examples", EXAMPLES,
+                               "--model", "random:bert-tiny", "--reviews", self.write("labelled.csv", REVIEWS), "--quick",
+                               "--results", self.folder], capture_output=True, text=True, check=False, timeout=500,
+                              env=environment(PYTHON="/nonexistent", GPUSERVE_PLUGIN_DIR=self.folder))
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        [path] = [name for name in os.listdir(self.folder) if name.endswith("-lessons-quick.json")]
+        with open(self.path(path), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn(ROOT + "/", text, "a folder of this machine")
+        lessons = {lesson["title"]: lesson for lesson in json.loads(text)["lessons"]}
+        entries = {entry["command"]: entry for lesson in lessons.values() for entry in lesson["commands"]}
+        self.assertEqual(list(entries), page_commands())
+        # Not here: without a plugin what needs a GPU, a server, and a container's process.
+        self.assertEqual({command for command, entry in entries.items() if "not_run" in entry},
+                         {command for command, (_, *expected) in SMALL.items() if tuple(expected) == NO_PLUGIN or
+                          command.startswith(("gpuserve serve", "gpuserve devices", "gpuserve doctor --root /proc"))})
+        for entry in entries.values():
+            self.assertTrue(entry.get("figures") or entry.get("not_run") or entry["command"].startswith(("mkdir", "echo")), entry)
+        chain, lstm = (entries["gpuserve bench --" + name]["figures"] for name in ("chain", "lstm"))
+        self.assertGreater(chain["rows"][0]["seconds"], 0)
+        self.assertEqual(lstm["ratios"][1]["published"], 2.1)
+        self.assertEqual({row["side"] for row in entries["build/examples/matmul_ladder cpu 256 1024"]["figures"]["rows"]}, {25, 40})
+        self.assertEqual(lessons["What does fusing elementwise operations save?"]["published"]["tables"],
+                         [[["", "unfused", "fused", ""], ["published", "7.8 s", "0.15 s", "52x"]]])
+        self.assertIn("7.8 s", done.stdout)
+        self.assertIn("not run: this machine has no CUDA device", done.stdout)
+
+
 if __name__ == "__main__":
     main(__name__)
