@@ -77,7 +77,7 @@ const struct cli_command cli_commands[] = {
       "the benchmark uses the texts of a file instead, up to 20,000. --dtypes, --batches and\n"
       "--share print a table instead: the compute types, the batch sizes, or copies of the model\n"
       "that share the device.\n"
-      "--chain and --lstm repeat two experiments of docs/lessons.md; they need no model.\n\n"
+      "--chain, --lstm and --transfer are experiments of docs/lessons.md; they need no model.\n\n"
       "  gpuserve bench MODEL --threads 2\n"
       "  gpuserve bench --random bert-base --dtypes\n"
       "  gpuserve bench MODEL --share 4 --plot share.svg\n"

@@ -88,6 +88,45 @@ gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, 
     return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
 }
 
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+gpuserve_status gsv_hostmem_host_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                       uint32_t kind, gpuserve_error *error)
+{
+    *memory = NULL;
+    if (kind == GPUSERVE_HOST_PINNED)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "a CPU has no pinned memory: its memory is that of the host");
+    return gsv_hostmem_alloc(device, memory, size, error);
+}
+
+void gsv_hostmem_host_free(struct gpuserve_device *device, void *memory, uint32_t kind)
+{
+    (void)kind;
+    gsv_hostmem_free(device, memory);
+}
+
+gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
+                                     struct gpuserve_op_transfer *op, gpuserve_error *error)
+{
+    const double begin = now();
+
+    (void)device;
+    (void)error;
+    if (op->direction == GPUSERVE_TRANSFER_FROM_DEVICE)
+        memcpy(op->host, op->device, op->size);
+    else
+        memcpy(op->device, op->host, op->size);
+    op->seconds = now() - begin;
+    return GPUSERVE_OK;
+}
+
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences)
 {
     return (3 * (size_t)max_tokens + 2 * (size_t)max_sequences + 1) * sizeof(int32_t);
@@ -126,14 +165,6 @@ gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve
     (void)stream;
     (void)error;
     return GPUSERVE_OK;
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 gpuserve_status gsv_hostmem_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,

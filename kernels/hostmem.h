@@ -28,6 +28,12 @@ gpuserve_status gsv_hostmem_read(struct gpuserve_device *device, void *to_host, 
 gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, void *to,
                                                 const float *from_host, size_t count,
                                                 uint32_t dtype, gpuserve_error *error);
+/* Pageable memory only; PINNED is refused. A transfer is a memcpy() on the calling thread. */
+gpuserve_status gsv_hostmem_host_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                       uint32_t kind, gpuserve_error *error);
+void gsv_hostmem_host_free(struct gpuserve_device *device, void *memory, uint32_t kind);
+gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
+                                     struct gpuserve_op_transfer *op, gpuserve_error *error);
 /* For a device that is a single heap allocation. Accepts NULL. */
 void gsv_hostmem_device_close(struct gpuserve_device **device);
 /* Host operations are synchronous: batch_end copies the result at once, stream_wait does

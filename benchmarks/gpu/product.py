@@ -4,6 +4,7 @@
                                                    kernel, from the disk's cache, interpreted
     product.py torch_chain                         the same in torch; its compiler takes a minute
     product.py backends LIBRARY MODEL [dry]        texts/s here over texts/s on this machine's CPU
+    product.py transfer SERVER [dry]               copies between host memory and the device
     product.py http LIBRARY SERVER MODEL [dry]     texts/s of `gpuserve serve` with 64 clients over
                                                    those of the library on the same texts
 
@@ -244,9 +245,19 @@ def http(library, server, path):
         verdict=verdict(shares, 0.7), rounds=found.facts())
 
 
+# -------------------------------------------------------------------------------------- transfers
+
+
+def transfer(server):
+    words = [server, "bench", "--transfer", "--device", "cuda:0", "--json", *(["--max-bytes", "64KiB"] if DRY else [])]
+    for row in json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)["rows"]:
+        say("transfer", **row)
+
+
 if __name__ == "__main__":
     stage, rest = sys.argv[1], [word for word in sys.argv[2:] if word != "dry"]
     try:
-        {"chain": chain, "torch_chain": chain_of_torch, "backends": backends, "http": http}[stage](*rest)
+        {"chain": chain, "torch_chain": chain_of_torch, "backends": backends, "http": http,
+         "transfer": transfer}[stage](*rest)
     except ImportError as missing:
         say(stage, skipped=str(missing))

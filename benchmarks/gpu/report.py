@@ -75,7 +75,7 @@ def main():
         value = line.get(key) if line else None
         row(goal, what, value, f">= {least}", value is not None and value >= least, line and line.get("verdict"))
     for line in lines:
-        if line.get("stage") in ("deterministic", "footprint", "graph", "probe", "chain", "chain_exact", "lstm", "random"):
+        if line.get("stage") in ("deterministic", "footprint", "graph", "probe", "chain", "chain_exact", "lstm", "random", "transfer"):
             print("     " + json.dumps(line))
     failed = [line for line in lines if line.get("failed") or line.get("ok") is False]
     for line in failed:

@@ -312,9 +312,11 @@ measure() {
     stage lstm 60 python3 benchmarks/gpu/lstm.py "$library" $dry_word
     stage backends 60 python3 benchmarks/gpu/product.py backends "$library" "$model" $dry_word
     if [ -x "$server" ]; then
+        stage transfer 20 python3 benchmarks/gpu/product.py transfer "$server" $dry_word
         stage http 60 python3 benchmarks/gpu/product.py http "$library" "$server" "$model" $dry_word
     else
         echo '{"stage": "http", "skipped": "no gpuserve was built"}' | record
+        echo '{"stage": "transfer", "skipped": "no gpuserve was built"}' | record
     fi
     $dry || stage attention 30 python3 benchmarks/gpu/compare.py attention
     $dry || stage own_products 20 env GPUSERVE_CUBLASLT=0 "$work/encoder" "$plugin" 0.05 square

@@ -93,7 +93,8 @@ struct cli_args {
     const char *workload, *plot, *operations;
     double seconds, rate;
     uint32_t share, table; /* one of enum cli_table */
-    uint32_t chain, lstm;
+    uint32_t chain, lstm, transfer;
+    uint64_t max_bytes; /* of a copy of --transfer; 0: the default */
     /* plan; `rate` and `seconds` too */
     const char *measured;
     double p99_ms, core_price;

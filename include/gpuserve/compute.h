@@ -1,5 +1,6 @@
 /*
- * gpuserve/compute.h - matrix product, elementwise chains and LSTM on a device, without a model.
+ * gpuserve/compute.h - matrix product, elementwise chains, LSTM and measured copies on a device, without a
+ * model.
  *
  *   gpuserve_compute *compute = NULL;
  *   gpuserve_compute_open(&compute, context, NULL, &err);
@@ -8,6 +9,7 @@
  *   gpuserve_lstm_create(&lstm, compute, &network, &err);
  *   gpuserve_lstm_run(lstm, &sequences, NULL, &err);
  *   gpuserve_lstm_destroy(&lstm);
+ *   gpuserve_transfer(compute, &copies, &err);
  *   gpuserve_compute_close(&compute);
  *
  * A compute handle is an open device with its threads or queue and a buffer for operands. The
@@ -252,6 +254,62 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_random_numbers(gpuserve_compute *compute, uint32_t variant, uint64_t seed, uint64_t first,
                         uint32_t *out, size_t n, gpuserve_compute_result *result,
                         gpuserve_error *error);
+
+/* ================================================================================= transfer */
+
+/** Direction of a copy. Since: 0.2 */
+typedef enum gpuserve_transfer_direction {
+    GPUSERVE_TRANSFER_TO_DEVICE = 0,
+    GPUSERVE_TRANSFER_FROM_DEVICE = 1
+} gpuserve_transfer_direction;
+
+/** Kind of host memory. Since: 0.2 */
+typedef enum gpuserve_host_memory {
+    GPUSERVE_HOST_PAGEABLE = 0, /**< ordinary memory, of malloc(); the driver copies it through a
+                                     buffer of its own */
+    GPUSERVE_HOST_PINNED = 1    /**< page-locked: the device reads and writes it itself */
+} gpuserve_host_memory;
+
+/** Maximum bytes of a copy. */
+#define GPUSERVE_TRANSFER_MAX_BYTES 1073741824
+/** Maximum number of copies of one gpuserve_transfer() call. */
+#define GPUSERVE_TRANSFER_MAX_COPIES 10000
+
+/** Copies to measure. Since: 0.2 */
+typedef struct gpuserve_transfer_job {
+    uint32_t struct_size;
+    uint32_t direction;   /**< gpuserve_transfer_direction */
+    uint32_t host_memory; /**< gpuserve_host_memory */
+    uint32_t n_copies;    /**< number of measured copies, 1 to GPUSERVE_TRANSFER_MAX_COPIES; one
+                               more comes before them */
+    size_t   size_bytes;  /**< of each copy, 1 to GPUSERVE_TRANSFER_MAX_BYTES */
+    double  *seconds;     /**< [n_copies] receives the time of each copy */
+} gpuserve_transfer_job;
+
+/* clang-format off */
+#define GPUSERVE_TRANSFER_JOB_INIT { (uint32_t)sizeof(gpuserve_transfer_job), 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Measure copies between host memory, which the call allocates, and the memory of a device. A time
+ * is that of the copy alone, from the call until the last byte has arrived: allocation and first
+ * access of the memory come before it. The bytes are compared with what was sent. On a CPU a copy
+ * is a memcpy() on one thread, within host memory.
+ *
+ * @param job  On failure `seconds` is undefined.
+ * @return GPUSERVE_OK
+ *         GPUSERVE_E_INVALID      an unknown direction or kind, `size_bytes` or `n_copies` is 0,
+ *                                 `seconds` is NULL
+ *         GPUSERVE_E_TOO_LARGE    over GPUSERVE_TRANSFER_MAX_BYTES or _MAX_COPIES
+ *         GPUSERVE_E_UNSUPPORTED  pinned memory on a CPU
+ *         GPUSERVE_E_NOMEM        host or device; the message has the size
+ *         GPUSERVE_E_DEVICE       the device failed, or other bytes arrived; close the handle
+ *
+ * Thread-safety: safe; calls on one handle are serialised. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_transfer(gpuserve_compute *compute,
+                                                                const gpuserve_transfer_job *job,
+                                                                gpuserve_error *error);
 
 /* ===================================================================================== lstm */
 

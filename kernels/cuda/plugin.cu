@@ -54,6 +54,9 @@ static struct gpuserve_backend make_table(void)
     table.memory_write = gsv_cuda_memory_write;
     table.memory_read = gsv_cuda_memory_read;
     table.memory_write_floats = gsv_cuda_memory_write_floats;
+    table.host_alloc = gsv_cuda_host_alloc;
+    table.host_free = gsv_cuda_host_free;
+    table.transfer = gsv_cuda_transfer;
     table.int8_scales = gsv_cuda_int8_scales;
     table.linear_create = gsv_cuda_linear_create;
     table.linear_destroy = gsv_cuda_linear_destroy;

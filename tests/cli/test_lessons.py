@@ -47,6 +47,8 @@ SMALL = {
     "build/examples/matmul_ladder": ("build/examples/matmul_ladder auto 33", 0, "GFLOP/s"),
     "build/examples/matmul_ladder cpu 256 1024": ("build/examples/matmul_ladder cpu 25 40", 0, "40 x 40"),
     "build/examples/matmul_ladder cuda:0 512 4096": (None, *NO_PLUGIN),
+    "gpuserve bench --transfer": ("gpuserve bench --transfer --max-bytes 64KiB", 0, "from device, pageable"),
+    "gpuserve bench --transfer --device cuda:0 --max-bytes 64MiB": (None, *NO_PLUGIN),
     "gpuserve bench sentence-transformers/all-MiniLM-L6-v2 --dtypes": (TINY + "--dtypes", 0, "int8"),
     "gpuserve bench MODEL --batches": (
         "gpuserve bench --random layers=1,hidden=32 --seconds 0.01 --batches", 0, "256"),
@@ -117,7 +119,7 @@ class Lessons(Case):
         self.fails(2, "the list has no operations", "bench", "--chain", "--operations", "")
         self.fails(2, "more than 500 operations", "bench", "--chain", "--operations", ",".join(501 * ["sin"]))
         self.fails(2, "belongs to --chain", "bench", "--operations", "sin", "-m", "x")
-        self.fails(2, "two benchmarks", "bench", "--chain", "--lstm")
+        self.fails(2, "give one of them", "bench", "--chain", "--lstm")
 
     def test_lstm(self):
         path = self.write("reviews.csv", REVIEWS)
@@ -138,6 +140,67 @@ class Lessons(Case):
             self.assertEqual((devices[name]["texts"], devices[name]["accuracy"], devices[name]["different"]), (5, 0.8, 0))
         self.fails(1, 'the model has no label "0"', "bench", "--lstm", "-m", SENTIMENT, "--input", path, env=self.env)
         self.fails(2, "needs --input", "bench", "--lstm", "-m", SENTIMENT, env=self.env)
+
+    def test_transfer(self):
+        command = ("bench", "--transfer", "--device", "cpu")
+        found = json.loads(self.works(*command, "--max-bytes", "100KB", "--json").out)
+        self.assertEqual(found["device"], "cpu")
+        self.assertIn("device memory is host memory", found["copies"])
+        # No pinned memory, and no size above 100 kB.
+        self.assertEqual([(row["bytes"], row["direction"], row["memory"]) for row in found["rows"]],
+                         [(kib * 1024, direction, "pageable") for kib in (4, 16, 64) for direction in ("to device", "from device")])
+        for row in found["rows"]:
+            self.assertGreater(row["seconds"], 0)
+            self.assertAlmostEqual(row["bytes_per_s"] * row["seconds"] / row["bytes"], 1, delta=1e-6)
+        text = self.works(*command, "--max-bytes", "4KiB").out
+        self.assertIn("device memory is host memory", text)
+        self.assertNotIn("device, pinned", text)
+        self.assertRegex(text, r"\n +4 KiB +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+\n$")
+
+    def test_transfer_refuses(self):
+        transfer = ("bench", "--transfer")
+        self.fails(1, "tpu", *transfer, "--device", "tpu")
+        for options, word in ((("--workload", "W2"), "--workload"), (("--random", "bert-tiny"), "a model"), (("--input", "x"), "--input"),
+                              (("--share", "2"), "--share"), (("--dtypes",), "--dtypes"), (("--batches",), "--batches"),
+                              (("--plot", "x"), "--plot"), (("--seconds", "1"), "--seconds")):
+            self.fails(2, word + " is not valid with it", *transfer, *options)
+        self.fails(2, "give one of them", *transfer, "--chain")
+        self.fails(2, "--max-bytes belongs to --transfer", "bench", "--chain", "--max-bytes", "1MiB")
+        self.fails(2, "below the smallest copy, 4096 bytes", *transfer, "--max-bytes", "4095", "--device", "cpu")
+        self.fails(2, "outside 1 to 1073741824 bytes", *transfer, "--max-bytes", "2GiB")
+
+
+class Bench(Case):
+    """`./dev bench lessons --quick`: benchmarks/lessons.py."""
+
+    @unittest.skipIf(INSTRUMENTED, "the commands have tests of their own")
+    def test_each_command_runs_or_has_a_reason(self):
+        done = subprocess.run([os.path.join(ROOT, "benchmarks", "lessons.py"), "--program", PROGRAM, "--examples", EXAMPLES,
+                               "--model", "random:bert-tiny", "--reviews", self.write("labelled.csv", REVIEWS), "--quick",
+                               "--results", self.folder], capture_output=True, text=True, check=False, timeout=500,
+                              env=environment(PYTHON="/nonexistent", GPUSERVE_PLUGIN_DIR=self.folder))
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        [path] = [name for name in os.listdir(self.folder) if name.endswith("-lessons-quick.json")]
+        with open(self.path(path), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn(ROOT + "/", text, "a folder of this machine")
+        lessons = {lesson["title"]: lesson for lesson in json.loads(text)["lessons"]}
+        entries = {entry["command"]: entry for lesson in lessons.values() for entry in lesson["commands"]}
+        self.assertEqual(list(entries), page_commands())
+        # Not here: without a plugin what needs a GPU, a server, and a container's process.
+        self.assertEqual({command for command, entry in entries.items() if "not_run" in entry},
+                         {command for command, (_, *expected) in SMALL.items() if tuple(expected) == NO_PLUGIN or
+                          command.startswith(("gpuserve serve", "gpuserve devices", "gpuserve doctor --root /proc"))})
+        for entry in entries.values():
+            self.assertTrue(entry.get("figures") or entry.get("not_run") or entry["command"].startswith(("mkdir", "echo")), entry)
+        chain, lstm = (entries["gpuserve bench --" + name]["figures"] for name in ("chain", "lstm"))
+        self.assertGreater(chain["rows"][0]["seconds"], 0)
+        self.assertEqual(lstm["ratios"][1]["published"], 2.1)
+        self.assertEqual({row["side"] for row in entries["build/examples/matmul_ladder cpu 256 1024"]["figures"]["rows"]}, {25, 40})
+        self.assertEqual(lessons["What does fusing elementwise operations save?"]["published"]["tables"],
+                         [[["", "unfused", "fused", ""], ["published", "7.8 s", "0.15 s", "52x"]]])
+        self.assertIn("7.8 s", done.stdout)
+        self.assertIn("not run: this machine has no CUDA device", done.stdout)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ROOT / "benchmarks" / "gpu" / "run.sh"
 TOOLS = ("sh bash python3 mktemp rm mkdir date cat tail head sed grep timeout cut cp ln ls tr xargs sort nproc dirname basename "
          "chmod env du sleep git").split()
-STAGES = ["environment", "use_pack", "kernel_tests", "checks", "probe", "oracle", "encoder", "chain", "lstm", "backends", "http",
+STAGES = ["environment", "use_pack", "kernel_tests", "checks", "probe", "oracle", "encoder", "chain", "lstm", "backends", "transfer", "http",
           "random", "cudnn"]
 
 

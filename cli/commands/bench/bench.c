@@ -205,6 +205,18 @@ static int run_tables(const struct cli_args *args)
     return is_dtypes ? cli_bench_dtypes(args) : cli_bench_batches(args);
 }
 
+static int check_lessons(const struct cli_args *args)
+{
+    if (args->operations && !args->chain)
+        return cli_usage("--operations belongs to --chain");
+    if (args->max_bytes && !args->transfer)
+        return cli_usage("--max-bytes belongs to --transfer");
+    if (args->chain + args->lstm + args->transfer > 1)
+        return cli_usage("--chain, --lstm and --transfer are separate benchmarks: give one of "
+                         "them");
+    return CLI_OK;
+}
+
 int cli_bench(const struct cli_args *args)
 {
     struct cli_bench bench = { .args = args };
@@ -217,14 +229,15 @@ int cli_bench(const struct cli_args *args)
         cli_hint("--input sets the texts, otherwise bench generates them");
         return CLI_USAGE;
     }
-    if (args->operations && !args->chain)
-        return cli_usage("--operations belongs to --chain");
-    if (args->chain && args->lstm)
-        return cli_usage("--chain and --lstm are two benchmarks: give one of them");
+    result = check_lessons(args);
+    if (result != CLI_OK)
+        return result;
     if (args->chain)
         return cli_bench_chain(args);
     if (args->lstm)
         return cli_bench_lstm(args);
+    if (args->transfer)
+        return cli_bench_transfer(args);
     if (args->share || args->table)
         return run_tables(args);
     results = json_object();

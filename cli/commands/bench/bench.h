@@ -145,6 +145,9 @@ int cli_bench_chain(const struct cli_args *args);
 /* `gpuserve bench --lstm`: an LSTM by every path, and the accuracy of a model on every device. */
 int cli_bench_lstm(const struct cli_args *args);
 
+/* `gpuserve bench --transfer`: copies between host memory and a device. */
+int cli_bench_transfer(const struct cli_args *args);
+
 /* The second table of --lstm: classify labelled texts on every device. Appends rows to `table`. */
 int cli_bench_devices(const struct cli_args *args, json_t *table);
 

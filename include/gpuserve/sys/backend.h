@@ -43,7 +43,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header or of outputs.h that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 12u
+#define GPUSERVE_BACKEND_ABI 13u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -346,6 +346,16 @@ struct gpuserve_op_random {
     double    seconds; /**< written by random: time on the device */
 };
 
+/** One copy between memory of host_alloc() and device memory. */
+struct gpuserve_op_transfer {
+    void    *host;      /**< [size] */
+    void    *device;    /**< [size] */
+    size_t   size;      /**< bytes, positive */
+    uint32_t direction; /**< gpuserve_transfer_direction: which of the two is written */
+    uint32_t reserved;
+    double   seconds;   /**< written by transfer: from the call until the bytes have arrived */
+};
+
 /** The cell of a recurrent layer; s is the sigmoid, * is elementwise. */
 enum gpuserve_cell {
     /** Gates i, f, g, o: c = s(f) * c + s(i) * tanh(g); h = s(o) * tanh(c). */
@@ -456,6 +466,14 @@ struct gpuserve_backend {
     gpuserve_status (*memory_write_floats)(struct gpuserve_device *device, void *to,
                                            const float *from_host, size_t count, uint32_t dtype,
                                            gpuserve_error *error);
+    /** Host memory of a gpuserve_host_memory; GPUSERVE_E_UNSUPPORTED: a host backend has no pinned
+     *  one. Uninitialised. */
+    gpuserve_status (*host_alloc)(struct gpuserve_device *device, void **memory, size_t size,
+                                  uint32_t kind, gpuserve_error *error);
+    void (*host_free)(struct gpuserve_device *device, void *memory, uint32_t kind);
+    /** A single copy without a staging buffer of the backend, to measure it. */
+    gpuserve_status (*transfer)(struct gpuserve_device *device, struct gpuserve_op_transfer *op,
+                                gpuserve_error *error);
 
     /** Scales [n] of the weights of an INT8 product: the smallest with which this device multiplies
      *  fastest, also if each weight is rounded to either neighbour. linear_create accepts others. */

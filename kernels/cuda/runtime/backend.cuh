@@ -215,6 +215,16 @@ gpuserve_status gsv_cuda_memory_read(struct gpuserve_device *device, void *to, c
 gpuserve_status gsv_cuda_memory_write_floats(struct gpuserve_device *device, void *to,
                                              const float *from, size_t count, uint32_t dtype,
                                              gpuserve_error *error);
+/* gsv_cuda_take() or gsv_cuda_take_pinned() under the watchdog. */
+typedef gpuserve_status (*gsv_cuda_take_fn)(const struct gpuserve_device *device, void **memory,
+                                            size_t size, gpuserve_error *error);
+gpuserve_status gsv_cuda_take_guarded(struct gpuserve_device *device, gsv_cuda_take_fn take,
+                                      void **memory, size_t size, gpuserve_error *error);
+gpuserve_status gsv_cuda_host_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                    uint32_t kind, gpuserve_error *error);
+void gsv_cuda_host_free(struct gpuserve_device *device, void *memory, uint32_t kind);
+gpuserve_status gsv_cuda_transfer(struct gpuserve_device *device, struct gpuserve_op_transfer *op,
+                                  gpuserve_error *error);
 
 /* ------------------------------------------------------------------------------------- linear */
 

@@ -82,8 +82,8 @@ gpuserve_status gsv_cuda_take_pinned(const struct gpuserve_device *device, void 
         gsv_host_memory_free_bytes() / 1e6, gsv_host_memory_bytes() / 1e6);
 }
 
-gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
-                                      gpuserve_error *error)
+gpuserve_status gsv_cuda_take_guarded(struct gpuserve_device *device, gsv_cuda_take_fn take,
+                                      void **memory, size_t size, gpuserve_error *error)
 {
     gpuserve_status status = gsv_cuda_check_lost(device->index, error);
     void **taken;
@@ -97,12 +97,18 @@ gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **mem
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
     status = gsv_watchdog(
         device->index, "allocating memory",
-        [=](gpuserve_error *e) { return gsv_cuda_take(device, taken, size, e); }, &left, error);
+        [=](gpuserve_error *e) { return take(device, taken, size, e); }, &left, error);
     if (left)
         return status;
     *memory = status == GPUSERVE_OK ? *taken : NULL;
     free(taken);
     return status;
+}
+
+gpuserve_status gsv_cuda_memory_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                      gpuserve_error *error)
+{
+    return gsv_cuda_take_guarded(device, gsv_cuda_take, memory, size, error);
 }
 
 void gsv_cuda_memory_free(struct gpuserve_device *device, void *memory)

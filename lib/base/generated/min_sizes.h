@@ -34,3 +34,4 @@
 { "gpuserve_tokenizer_input", 40 }, /* 0.2.0 */
 { "gpuserve_tokenizer_output", 40 }, /* 0.2.0 */
 { "gpuserve_trace", 80 }, /* 0.2.0 */
+{ "gpuserve_transfer_job", 32 }, /* 0.2.0 */

@@ -34,6 +34,7 @@ struct gpuserve_compute {
     char selector[64];
     pthread_mutex_t lock; /* serialises calls */
     struct gsv_compute_memory buffers[GSV_COMPUTE_BUFFERS];
+    uint32_t n_transfers; /* calls of gpuserve_transfer() */
 };
 
 /* The handle is not NULL and the process is not a fork of its creator. */

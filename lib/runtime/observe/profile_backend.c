@@ -106,6 +106,29 @@ static gpuserve_status memory_write_floats(struct gpuserve_device *device, void 
     return d->profiler->inner->memory_write_floats(d->inner, to, from, count, dtype, error);
 }
 
+static gpuserve_status host_alloc(struct gpuserve_device *device, void **memory, size_t size,
+                                  uint32_t kind, gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->host_alloc(d->inner, memory, size, kind, error);
+}
+
+static void host_free(struct gpuserve_device *device, void *memory, uint32_t kind)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    d->profiler->inner->host_free(d->inner, memory, kind);
+}
+
+static gpuserve_status transfer(struct gpuserve_device *device, struct gpuserve_op_transfer *op,
+                                gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->transfer(d->inner, op, error);
+}
+
 static void int8_scales(struct gpuserve_device *device, const struct gpuserve_linear_source *source,
                         float *scales)
 {
@@ -404,7 +427,7 @@ static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpu
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 46 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 49 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -427,6 +450,9 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->memory_write = memory_write;
     table->memory_read = memory_read;
     table->memory_write_floats = memory_write_floats;
+    table->host_alloc = host_alloc;
+    table->host_free = host_free;
+    table->transfer = transfer;
     table->int8_scales = int8_scales;
     table->linear_create = linear_create;
     table->stream_create = stream_create;

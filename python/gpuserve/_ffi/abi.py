@@ -36,6 +36,8 @@ MAX_QUERY_VECTORS = 1024
 MATMUL_MAX_SIDE = 4194304
 CHAIN_MAX_STEPS = 65536
 RANDOM_MAX_NUMBERS = 1073741824
+TRANSFER_MAX_BYTES = 1073741824
+TRANSFER_MAX_COPIES = 10000
 LSTM_MAX_SIZE = 65536
 LSTM_MAX_LAYERS = 256
 PRUNE_2_4 = 0x204
@@ -155,6 +157,10 @@ CHAIN_PRECOMPILED = 0
 CHAIN_GENERATED = 1
 RANDOM_AUTO = 0
 RANDOM_CURAND = 1
+TRANSFER_TO_DEVICE = 0
+TRANSFER_FROM_DEVICE = 1
+HOST_PAGEABLE = 0
+HOST_PINNED = 1
 LSTM_AUTO = 0
 LSTM_STEPS = 1
 LSTM_FUSED = 2
@@ -523,6 +529,18 @@ class ChainStep(Structure):
     ]
 
 
+class TransferJob(Structure):
+    c_name = "gpuserve_transfer_job"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("direction", c_uint32),
+        ("host_memory", c_uint32),
+        ("n_copies", c_uint32),
+        ("size_bytes", c_size_t),
+        ("seconds", c_void_p),
+    ]
+
+
 class LstmWeights(Structure):
     c_name = "gpuserve_lstm_weights"
     _fields_ = [
@@ -831,6 +849,7 @@ STRUCTS: List[Type[Structure]] = [
     MatmulJob,
     ComputeResult,
     ChainStep,
+    TransferJob,
     LstmWeights,
     LstmNetwork,
     LstmJob,
@@ -1142,6 +1161,11 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_uint32),
         c_size_t,
         POINTER(ComputeResult),
+        POINTER(Error),
+    ]),
+    "gpuserve_transfer": (c_int, [
+        c_void_p,
+        POINTER(TransferJob),
         POINTER(Error),
     ]),
     "gpuserve_lstm_create": (c_int, [

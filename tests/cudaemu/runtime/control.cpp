@@ -96,6 +96,13 @@ struct environment_reader {
             gsv_emu.n_devices = static_cast<int>(environment("GSV_EMU_DEVICES"));
         if (getenv("GSV_EMU_MEMORY"))
             gsv_emu.memory_bytes = environment("GSV_EMU_MEMORY");
+        if (const char *copy = getenv("GSV_EMU_COPY_NS"))
+            for (uint64_t &ns : gsv_emu.copy_ns) {
+                char *end;
+
+                ns = strtoull(copy, &end, 10);
+                copy = *end ? end + 1 : end;
+            }
         if (fail && sscanf(fail, "%llu:%d", &n, &error) == 2) {
             gsv_emu.fail_at = n;
             gsv_emu.fail_with = static_cast<cudaError_t>(error);

@@ -5,8 +5,10 @@
  * are checked after each kernel; with the address sanitizer, the sanitizer checks.
  */
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "../device/sanitizers.h"
 #include "state.h"
@@ -129,6 +131,17 @@ gsv_emu_operation copy_operation(void *to, const void *from, size_t size, gsv_em
         return cudaSuccess;
     };
     return operation;
+}
+
+/* Lasts as long as GSV_EMU_COPY_NS has it for the direction and the kind of host memory. */
+void spend_copy_time(const void *to, const void *from, size_t size, gsv_emu_work work)
+{
+    const bool out = work == gsv_emu_work::copy_out;
+    const bool pinned = gsv_emu_find(out ? to : from, 1) != nullptr;
+    const uint64_t ns = gsv_emu.copy_ns[2 * out + pinned] * size / 1024;
+
+    if (ns && work != gsv_emu_work::copy_inside)
+        std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
 }
 
 gsv_emu_operation fill_operation(void *memory, int value, size_t size)
@@ -264,6 +277,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMe
     cudaError_t error = size ? copy_direction(to, from, size, kind, &work) : cudaSuccess;
     if (error != cudaSuccess || !size)
         return entry.finish(error);
+    spend_copy_time(to, from, size, work);
     CUstream_st *s = gsv_emu_stream(stream);
     gsv_emu_operation operation = copy_operation(to, from, size, work);
     if (work == gsv_emu_work::copy_in && !gsv_emu_find(from, 1) && !s->capture)

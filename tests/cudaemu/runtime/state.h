@@ -102,6 +102,7 @@ struct gsv_emu_runtime {
         shared_limits; /**< kernels with an increased limit of shared memory */
     std::vector<uint64_t> used_bytes = std::vector<uint64_t>(8);
     uint64_t memory_bytes = 16ull << 30;
+    uint64_t copy_ns[4] = {}; /**< a KiB to the device: pageable, pinned; from it: the same */
     int n_devices = 1;
     int capability[2] = { 9, 0 };
     int driver = CUDART_VERSION;

@@ -179,3 +179,36 @@ Test(device, selectors_and_arguments_that_are_wrong_are_refused)
     cr_expect_eq(gpuserve_device_list(context, &device, 1, NULL, NULL), GPUSERVE_E_INVALID);
     gpuserve_context_unref(&context);
 }
+
+/* The device of this plugin leaves the last byte of a copy out. */
+Test(device, a_measured_copy_is_checked)
+{
+    char folder[PLUGIN_FOLDER_BYTES];
+    gpuserve_context *context;
+
+    unsetenv("GPUSERVE_PLUGIN_DIR");
+    plugin_folder_make(folder, "plugin-lossy");
+    context = context_with(folder);
+    for (uint32_t direction = 0; direction < 2; direction++) {
+        gpuserve_compute_options options = GPUSERVE_COMPUTE_OPTIONS_INIT;
+        gpuserve_transfer_job job = GPUSERVE_TRANSFER_JOB_INIT;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_compute *compute = NULL;
+        double seconds;
+
+        options.device = "cuda:0";
+        cr_assert_eq(gpuserve_compute_open(&compute, context, &options, &error), GPUSERVE_OK, "%s",
+                     error.message);
+        job.direction = direction;
+        job.n_copies = 1;
+        job.size_bytes = 1001;
+        job.seconds = &seconds;
+        cr_expect_eq(gpuserve_transfer(compute, &job, &error), GPUSERVE_E_DEVICE);
+        cr_expect_neq(strstr(error.message, direction ? "1001 bytes from" : "1001 bytes to"), NULL,
+                      "%s", error.message);
+        cr_expect_neq(strstr(error.message, "from byte 1000 on"), NULL, "%s", error.message);
+        gpuserve_compute_close(&compute);
+    }
+    gpuserve_context_unref(&context);
+    plugin_folder_remove(folder);
+}

@@ -14,6 +14,7 @@
 #define FAULT_NO_DRIVER 4
 #define FAULT_NO_DEVICE 5
 #define FAULT_SMALL 6 /* no fault: two devices of 12 GB, never used up */
+#define FAULT_LOSSY 7 /* copies leave the last byte out */
 
 #if PLUGIN_FAULT != FAULT_NO_ENTRY
 
@@ -54,6 +55,17 @@ static gpuserve_status small_open(struct gpuserve_device **device, int32_t index
 }
 #endif
 
+#if PLUGIN_FAULT == FAULT_LOSSY
+static gpuserve_status lossy_transfer(struct gpuserve_device *device,
+                                      struct gpuserve_op_transfer *op, gpuserve_error *error)
+{
+    struct gpuserve_op_transfer part = *op;
+
+    part.size--;
+    return gsv_backend_cpu()->transfer(device, &part, error);
+}
+#endif
+
 __attribute__((visibility("default"))) const struct gpuserve_backend *
 gpuserve_backend_entry(const struct gpuserve_host *host, gpuserve_error *error);
 
@@ -77,6 +89,8 @@ const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host
     table.device_count = two_devices;
     table.device_facts = small_facts;
     table.device_open = small_open;
+#elif PLUGIN_FAULT == FAULT_LOSSY
+    table.transfer = lossy_transfer;
 #endif
     (void)error;
     return &table;
