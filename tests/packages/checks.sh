@@ -2,6 +2,9 @@
 # checks.sh: counted checks for the scripts of this folder, which source it. They set $work, a folder.
 passed=0
 failed=0
+# Two texts and their similarity with all-MiniLM-L6-v2 by sentence-transformers, as a pattern.
+reference_texts=("A man is eating food." "A man is eating a piece of bread.")
+reference_similarity='0\.755'
 
 # check WHAT COMMAND...
 check()

@@ -63,12 +63,12 @@ class Contents(Folder):
         self.write("source/own_table.c", "int table(void) { return 1; }\n")
         self.write("build/meson-info/intro-buildsystem_files.json", json.dumps([str(self.root / "source/meson.build")]))
 
-    def scan(self, includes="", more=""):
+    def scan(self, includes="", more="", system=False):
         self.write("source/own.c", MAIN % includes)
         self.write("build/build.ninja", NINJA % more)
         subprocess.run(["ninja", "-C", str(self.build), "program"], check=True, stdout=subprocess.DEVNULL)
         shutil.copy(self.build / "program", self.tree / "program")
-        scan = contents.Scan(contents.Components(self.root / "source"))
+        scan = contents.Scan(contents.Components(self.root / "source"), system)
         scan.scan_build(self.build, ["program"])
         scan.scan_tree(self.tree)
         return scan
@@ -113,6 +113,13 @@ class Contents(Folder):
 
     def test_a_library_that_is_loaded_without_a_licence(self):
         self.assert_refused("libunheard.so.2 belongs to no component", 'const char *library = "libunheard.so.2";')
+
+    def test_a_library_of_the_system(self):
+        self.write("strange.c", "int strange(void) { return 1; }\n")
+        self.cc("-shared", "-fPIC", "-Wl,-soname,libjansson.so.4", "-o", "libjansson.so.4", "strange.c")
+        linked = "-Wl,--no-as-needed ../libjansson.so.4"
+        self.assert_refused("libjansson.so.4, which .* lists as contained, not needed", "", linked)
+        self.assertIsNone(self.scan("", linked, system=True).result()["jansson"])
 
     def test_a_library_that_only_may_be_loaded(self):
         self.write("strange.c", "int strange(void) { return 1; }\n")
@@ -194,8 +201,38 @@ class Sbom(Folder):
         self.assertTrue(jansson["downloadLocation"].endswith("v2.99.tar.gz"))
         self.assertEqual([info["extractedText"] for info in document["hasExtractedLicensingInfos"]], ["terms of the toolkit"])
 
+    @staticmethod
+    def relations(document):
+        return {(each["spdxElementId"], each["relationshipType"], each["relatedSpdxElement"]) for each in document["relationships"]}
+
+    def record(self, name, components):
+        """A file that lists nothing itself, and its record."""
+        path = self.root / name
+        path.write_text(name, encoding="utf-8")
+        (self.root / (hashlib.sha256(path.read_bytes()).hexdigest() + ".json")).write_text(json.dumps(components), encoding="utf-8")
+        return path
+
+    def test_wheels_and_debian_packages(self):
+        wheel = self.record("gpuserve-9.8.7-py3-none-any.whl", {"jansson": "2.99", "glibc": None})
+        deb = self.record("libgpuserve0_9.8.7_amd64.deb", {"jansson": None, "xxhash": "0.8.9"})
+        document = sbom.document("9.8.7", [wheel, deb], sbom.licence_texts([wheel, deb]), self.root)
+        packages = {package["SPDXID"]: package for package in document["packages"]}
+        own = packages["SPDXRef-libgpuserve0-9.8.7-amd64.deb"]
+        self.assertEqual((own["name"], own["licenseConcluded"], own["primaryPackagePurpose"]), ("libgpuserve0", "Apache-2.0 AND BSD-2-Clause", "INSTALL"))
+        self.assertEqual(own["checksums"][0]["checksumValue"], hashlib.sha256(deb.read_bytes()).hexdigest())
+        self.assertEqual(packages["SPDXRef-jansson"]["downloadLocation"], "NOASSERTION") # of whatever version the system has
+        self.assertLessEqual({("SPDXRef-gpuserve-9.8.7-py3-none-any.whl", "CONTAINS", "SPDXRef-jansson-2.99"),
+                              (own["SPDXID"], "DEPENDS_ON", "SPDXRef-jansson"), (own["SPDXID"], "CONTAINS", "SPDXRef-xxhash-0.8.9")},
+                             self.relations(document))
+
+    def test_a_wheel_without_a_record(self):
+        path = self.root / "gpuserve-9.8.7-py3-none-any.whl"
+        path.write_text("unknown", encoding="utf-8")
+        with self.assertRaises(FileNotFoundError):
+            sbom.document("9.8.7", [path], {}, self.root)
+
     def test_relations(self):
-        relations = {(each["spdxElementId"], each["relationshipType"], each["relatedSpdxElement"]) for each in self.document()["relationships"]}
+        relations = self.relations(self.document())
         binary = "SPDXRef-gpuserve-9.8.7-linux-x86-64.tar.gz"
         self.assertLessEqual({(binary, "CONTAINS", "SPDXRef-jansson-2.99"), (binary, "DEPENDS_ON", "SPDXRef-glibc"),
                               ("SPDXRef-libcurl", "OPTIONAL_DEPENDENCY_OF", binary), ("SPDXRef-DOCUMENT", "DESCRIBES", binary),

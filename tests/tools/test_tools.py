@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "models")]
 
 import check_docs                                                               # noqa: E402
 import check_includes                                                           # noqa: E402
+import check_links                                                              # noqa: E402
 import check_names                                                              # noqa: E402
 import check_sources                                                            # noqa: E402
 import count_tests                                                              # noqa: E402
@@ -178,6 +179,19 @@ def test_files_of_the_product_have_the_lower_limit():
         assert check_sources.line_limit(name) == 600, name
     for name in ("tests/cli/test_cli.py", "python/gpuserve/model.py", "tools/check_sources.py"):
         assert check_sources.line_limit(name) == 800, name
+
+
+def test_links_of_pages():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        assert list(check_links.faults(folder)) == [f"{folder}: no page"]
+        (folder / "style.css").write_text("")
+        page = folder / "a b.html"
+        page.write_text('<link href="style.css"><a id="here" href="#here"></a><a href="a%20b.html#here"></a><a href="https://a.example/#x"></a>')
+        assert not list(check_links.faults(folder))
+        page.write_text('<img src="gone.svg"><a href="#there"></a><a href="gone/x.html#y"></a>')
+        assert [fault.split(".html: ", 1)[1] for fault in check_links.faults(folder)] == [
+            "#there: no element there", "gone.svg: no such file", "gone/x.html#y: no such file"]
 
 
 def test_names_of_files_that_are_gone_are_found():

@@ -9,33 +9,42 @@ deb_packages=(debhelper dpkg-dev)
 cmd_deb()
 {
     case ${1:-} in
-    '' | cuda) deb_build "$@" ;;
+    '' | cuda)
+        need_packages "${build_packages[@]}" "${deb_packages[@]}"
+        # The tracked files of this tree, as they are now.
+        git ls-files -z | tar --null --files-from - --create | deb_build "$@"
+        rm -rf "$deb_folder"
+        ;;
     check) deb_check "${@:2}" ;;
     *) die "usage: ./dev deb [cuda | check [12|13]]" ;;
     esac
 }
 
-# The tracked files of this tree, as they are now, with packaging/debian in Debian's place.
+# A path that stays the same lets ccache find what it compiled before, and gives the same bytes.
+deb_folder=$cache_dir/deb
+
+# The folder of the sources, in which dpkg-buildpackage makes obj-*/.
+deb_source()
+{
+    printf '%s/gpuserve-%s\n' "$deb_folder" "$(project_version)"
+}
+
+# deb_build [cuda]: the source tree that it reads as a tar file, with packaging/debian in Debian's place. It leaves deb_source.
 deb_build()
 {
-    local folder source profiles=() log=dist/deb.log
+    local source profiles=() log=dist/deb.log
     [[ ${1:-} == cuda ]] && profiles=(--build-profiles=pkg.gpuserve.cuda)
-    need_packages "${build_packages[@]}" "${deb_packages[@]}"
-    mkdir -p dist
-    # A path that stays the same lets ccache find what it compiled before.
-    folder=$cache_dir/deb
-    source=$folder/gpuserve-$(project_version)
-    rm -rf "$folder"
-    mkdir -p "$source"
-    git ls-files -z | tar --null --files-from - --create | tar -C "$source" --extract
-    cp -r packaging/debian "$source/debian"
+    source=$(deb_source)
+    rm -rf "$deb_folder"
+    mkdir -p dist "$source"
+    tar -C "$source" --extract
+    cp -a "$source/packaging/debian" "$source/debian"
     say "building the packages, see $log"
     (cd "$source" && DEB_BUILD_OPTIONS="parallel=$n_jobs noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
         dpkg-buildpackage --build=binary --no-sign "${profiles[@]}") >"$log" 2>&1 ||
         { tail -n 60 "$log" >&2; die "dpkg-buildpackage failed"; }
     rm -f dist/*.deb
-    cp "$folder"/*.deb dist/
-    rm -rf "$folder"
+    cp "$deb_folder"/*.deb dist/
     say "$(ls dist/*.deb)"
 }
 
@@ -45,7 +54,7 @@ deb_check()
     local release=${1:-12} root status=0
     [[ -n ${fresh_releases[$release]:-} ]] || die "usage: ./dev deb check [12|13]"
     [[ $(id -u) == 0 ]] || die "./dev deb check needs root, for chroot and mounts"
-    compgen -G 'dist/libgpuserve0_*.deb' >/dev/null || deb_build
+    compgen -G 'dist/libgpuserve0_*.deb' >/dev/null || cmd_deb ''
     need_packages debootstrap debian-archive-keyring
     fresh_base "${fresh_releases[$release]}"
     root=$(mktemp -d "$cache_dir/fresh-deb.XXXXXX")

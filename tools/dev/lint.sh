@@ -1,7 +1,7 @@
 # lint.sh - everything that reads the code without running it. Each check is a function; all of
 # them run even when one fails, and the last line counts them.
 
-lint_checks=(format warnings cppcheck shell python types includes names sources versions docs symbols headers abi)
+lint_checks=(format warnings cppcheck shell python types includes names sources versions docs reference symbols headers abi)
 
 cmd_format()
 {
@@ -82,6 +82,12 @@ lint_docs()
     python3 tools/check_docs.py
 }
 
+# The pages of the C and Python references, without a warning or a broken link.
+lint_reference()
+{
+    cmd_docs
+}
+
 # The shared libraries show the public API and nothing else.
 lint_symbols()
 {
@@ -108,7 +114,7 @@ lint_headers()
 cmd_lint()
 {
     local check started passed=0 failed=0
-    need_packages "${lint_packages[@]}" "${clang_packages[@]}"
+    need_packages "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
     configure_tests # the compile commands of the tests are checked too
     compile build
     for check in "${lint_checks[@]}"; do

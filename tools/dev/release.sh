@@ -1,9 +1,9 @@
-# release.sh - the tarballs of a release by one command, with checksums, licences and a bill of materials; and a check of them.
+# release.sh - tarballs, wheels and Debian packages of a release by one command, with checksums, licences and a bill of materials; and a check.
 #
-#   ./dev release [--cuda] [PART...]  into dist/: source x86_64 aarch64 cuda, or only the parts that are named. `cuda` is made
-#                                     where nvcc is found or --cuda is given
-#   ./dev release check [11|12|13]    uses the binary tarballs of dist/ in an empty folder with an empty environment, that of another
-#                                     machine under QEMU; with a number in a bare Debian, which needs root
+#   ./dev release [--cuda] [PART...]  into dist/: source x86_64 aarch64 cuda wheels debs, or only the parts that are named. `cuda` is made
+#                                     where nvcc is found or --cuda is given; wheels are for both machines, debs for this one
+#   ./dev release check [11|12|13]    uses the binary tarballs and wheels of dist/SHA256SUMS in an empty folder with an empty environment, those
+#                                     of another machine under QEMU; with a number the tarball in a bare Debian, which needs root
 #
 # The last commit is built, in a folder of the cache whose path is the same each time, against the C library of an older
 # release (wheel.sh). The same commit gives the same bytes on the same machine.
@@ -14,6 +14,8 @@ release_targets()
     printf '%s\n' "lib/libgpuserve.so.$(project_version)" "lib/http/libgpuserve-http.so.$(project_version)" cli/gpuserve
 }
 release_files=(lib/libgpuserve.a cli/gpuserve.bash cli/_gpuserve cli/gpuserve.fish)
+# What a wheel or a Debian package contains: SHA256.json of each that this command made, for the bill of materials.
+release_records=$cache_dir/release/components
 # The C library of the wheel's release.
 release_glibc=2.31
 
@@ -27,14 +29,16 @@ cmd_release()
     for part in "$@"; do
         case $part in
         --cuda) cuda=yes ;;
-        source | x86_64 | aarch64 | cuda) parts+=("$part") ;;
-        *) die "usage: ./dev release [--cuda] [source] [x86_64] [aarch64] [cuda], or ./dev release check [11|12|13]" ;;
+        source | x86_64 | aarch64 | cuda | wheels | debs) parts+=("$part") ;;
+        *) die "usage: ./dev release [--cuda] [source] [x86_64] [aarch64] [cuda] [wheels] [debs], or ./dev release check [11|12|13]" ;;
         esac
     done
     if [[ ${#parts[@]} == 0 ]]; then
         parts=(source x86_64 aarch64)
         [[ $cuda == auto && -z $(release_nvcc) ]] || parts+=(cuda)
+        parts+=(wheels debs)
         rm -f dist/gpuserve-"$(project_version)"*.tar.gz # of another commit
+        rm -rf "$release_records"
     fi
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     git diff --quiet HEAD || say "a release has the last commit, without the changes since"
@@ -50,7 +54,7 @@ cmd_release()
         done
     ) 9>"$cache_dir/release.lock"
     release_materials
-    say "$(ls -s --block-size=kB dist/gpuserve-"$(project_version)"*.tar.gz dist/gpuserve-*.spdx.json dist/SHA256SUMS)"
+    say "$(cd dist && sed 's/.*  //' SHA256SUMS | xargs ls -s --block-size=kB SHA256SUMS)"
 }
 
 release_nvcc()
@@ -87,12 +91,13 @@ release_build()
         compile build "${targets[@]}" "${release_files[@]}"
         DESTDIR=$folder run_quietly build/install.log meson install -C build --no-rebuild
     )
+    git rev-parse HEAD >"$folder/commit"
 }
 
-# release_tool MACHINE NAME: prints the path of a program for binaries of that machine.
-release_tool()
+# release_has FOLDER FILE: the last commit was built there, and has the file.
+release_has()
 {
-    [[ $1 == "$(uname -m)" ]] && printf '%s\n' "$2" || printf '%s-linux-gnu-%s\n' "$1" "$2"
+    [[ -f $1/commit && $(<"$1/commit") == "$(git rev-parse HEAD)" && -f $1/$2 ]]
 }
 
 # release_libraries MACHINE TREE: strips, and brings jansson along under a name of its own: a program that loads the system's
@@ -102,7 +107,7 @@ release_libraries()
     local machine=$1 tree=$2 root=/ venv file strip
     [[ ${GPUSERVE_WHEEL_LIBC:-} == host ]] || root=$(wheel_sysroot "$machine")
     venv=$(python_env wheel python/requirements-build.txt)
-    strip=$(release_tool "$machine" strip)
+    strip=$(machine_tool "$machine" strip)
     "$strip" --strip-unneeded "$tree/bin/gpuserve" "$tree"/lib/*.so.*.*.*
     cp "$root/usr/lib/$machine-linux-gnu/libjansson.a" "$tree/lib/"
     cp -L "$root/usr/lib/$machine-linux-gnu/libjansson.so.4" "$tree/lib/libjansson-gpuserve.so.4"
@@ -144,7 +149,6 @@ release_binary()
     run_quietly "$folder/contents.log" python3 "$folder/source/tools/release/contents.py" "$folder/source" "$folder/gpuserve" "$folder/source/build:$targets"
     release_readme "$machine" "$folder/source" "$folder/gpuserve"
     release_pack "$folder/gpuserve" "gpuserve-$(project_version)-linux-$machine"
-    git rev-parse HEAD >"$folder/commit"
 }
 
 # The tarball of this machine, with the CUDA plugin for all targets of a release. GPUSERVE_RELEASE_TARGETS has others, such as sm_90,
@@ -154,7 +158,7 @@ release_cuda()
     local machine folder toolkit plugin=kernels/cuda/libgpuserve-cuda.so targets
     machine=$(uname -m)
     folder=$cache_dir/release/$machine
-    [[ -f $folder/commit && $(<"$folder/commit") == "$(git rev-parse HEAD)" ]] || release_binary "$machine"
+    release_has "$folder" gpuserve/THIRD-PARTY.md || release_binary "$machine"
     toolkit=$(cuda_toolkit)
     targets=$(release_targets | paste -sd ,)
     (
@@ -186,45 +190,107 @@ release_cuda_licence()
     die "the licence of the CUDA toolkit is not found next to $1"
 }
 
-# The bill of materials of the tarballs in dist/, checked by spdx-tools, and the checksums of all.
+# release_record FILE COMPONENTS
+release_record()
+{
+    mkdir -p "$release_records"
+    cp "$2" "$release_records/$(sha256sum <"$1" | cut -d' ' -f1).json"
+}
+
+# The wheels of both machines, of the same builds as their tarballs.
+release_wheels()
+{
+    local machine folder root=$PWD
+    for machine in x86_64 aarch64; do
+        folder=$cache_dir/release/$machine
+        release_has "$folder" gpuserve/bin/gpuserve || release_build "$machine"
+        (cd "$folder/source" && pack_wheels build "$machine" "$root/dist")
+        release_record dist/gpuserve-*_"$machine".whl "$folder/source/python/LICENSES/components.json"
+    done
+}
+
+# The Debian packages of this machine, against the libraries of its release.
+release_debs()
+{
+    local file tree source version targets
+    need_packages "${deb_packages[@]}"
+    git archive HEAD | deb_build
+    source=$(deb_source)
+    version=$(project_version)
+    for file in dist/*.deb; do
+        targets=lib/libgpuserve.so.$version
+        case $file in
+        dist/gpuserve_*) targets=cli/gpuserve ;;
+        dist/libgpuserve-http0_*) targets=lib/http/libgpuserve-http.so.$version ;;
+        dist/libgpuserve-dev_*) targets+=,lib/http/libgpuserve-http.so.$version ;;
+        esac
+        tree=$deb_folder/tree
+        rm -rf "$tree"
+        dpkg-deb --extract "$file" "$tree"
+        run_quietly "$deb_folder/contents.log" python3 "$source/tools/release/contents.py" --system "$source" "$tree" "$(echo "$source"/obj-*):$targets"
+        release_record "$file" "$tree/LICENSES/components.json"
+    done
+    rm -rf "$deb_folder"
+}
+
+# release_made FILE...: those of dist/ that this command made, not `./dev wheel` or `./dev deb`.
+release_made()
+{
+    local file
+    for file in "$@"; do
+        [[ ! -f $file || ! -f $release_records/$(sha256sum <"$file" | cut -d' ' -f1).json ]] || printf '%s\n' "$file"
+    done
+}
+
+# The bill of materials of what dist/ has of a release, checked by spdx-tools, and the checksums of all.
 release_materials()
 {
-    local venv version
+    local venv version files
     version=$(project_version)
     venv=$(python_env release tools/release/requirements.txt)
     # The source tarball is in SHA256SUMS.
     rm -f "dist/gpuserve-$version.tar.gz.sha256"
-    "$venv/bin/python" tools/release/sbom.py "$version" "dist/gpuserve-$version.spdx.json" dist/gpuserve-"$version"*.tar.gz
-    (cd dist && sha256sum gpuserve-"$version"*.tar.gz "gpuserve-$version.spdx.json" >SHA256SUMS)
+    mapfile -t files < <(compgen -G "dist/gpuserve-$version*.tar.gz"; release_made dist/*.whl dist/*.deb)
+    "$venv/bin/python" tools/release/sbom.py "$version" "dist/gpuserve-$version.spdx.json" "$release_records" "${files[@]}"
+    (cd dist && sha256sum "${files[@]#dist/}" "gpuserve-$version.spdx.json" >SHA256SUMS)
 }
 
-# release_check [RELEASE]: each binary tarball; the script that uses them counts its checks.
+# release_check [RELEASE]: each binary tarball and wheel of SHA256SUMS; the scripts that use them count their checks.
 release_check()
 {
-    local file machine model status=0 passed=0 failed=0 log
-    local version
-    version=$(project_version)
-    compgen -G "dist/gpuserve-$version-linux-*.tar.gz" >/dev/null || die "dist/ has no binary tarball: run ./dev release"
+    local file files model status=0 passed=0 failed=0 log
+    mapfile -t files < <(sed -nE 's,^[0-9a-f]+  (.*(-linux-.*\.tar\.gz|\.whl))$,dist/\1,p' dist/SHA256SUMS)
+    [[ ${#files[@]} != 0 ]] || die "dist/SHA256SUMS has no binary tarball or wheel: run ./dev release"
     (cd dist && sha256sum --check --quiet SHA256SUMS) || die "dist/SHA256SUMS does not fit the files of dist/"
     model=$(fetch_models all-MiniLM-L6-v2)
     if [[ -n ${1:-} ]]; then
         release_check_root "$1" "$model"
         return
     fi
-    for file in dist/gpuserve-"$version"-linux-*.tar.gz; do
-        machine=${file#*-linux-}
-        machine=${machine%.tar.gz}
+    for file in "${files[@]}"; do
         say "$file"
         log=$(mktemp)
-        # No variable of this environment, no program but those of the system.
-        env -i PATH=/usr/bin:/bin GPUSERVE_CHECK_MACHINE="${machine%-cuda}" GPUSERVE_CHECK_SYSROOT="$(release_sysroot "${machine%-cuda}")" \
-            GPUSERVE_CHECK_NEWER="$(release_newer "${machine%-cuda}")" bash tests/packages/use_tarball.sh "$file" "$model" | tee "$log" || status=1
+        if [[ $file == *.whl ]]; then
+            use_wheel "$file" "$model"
+        else
+            use_tarball "$file" "$model"
+        fi | tee "$log" || status=1
         passed=$((passed + $(sed -n 's/^\([0-9]*\) passed.*/\1/p' "$log")))
         failed=$((failed + $(sed -n 's/.* passed, \([0-9]*\) failed$/\1/p' "$log")))
         rm -f "$log"
     done
     printf '%d passed, %d failed\n' "$passed" "$failed"
     return $status
+}
+
+# use_tarball FILE MODEL: tests/packages/use_tarball.sh with no variable of this environment and no program but those of the system.
+use_tarball()
+{
+    local machine=${1#*-linux-}
+    machine=${machine%.tar.gz}
+    machine=${machine%-cuda}
+    env -i PATH=/usr/bin:/bin GPUSERVE_CHECK_MACHINE="$machine" GPUSERVE_CHECK_SYSROOT="$(release_sysroot "$machine")" \
+        GPUSERVE_CHECK_NEWER="$(release_newer "$machine")" bash tests/packages/use_tarball.sh "$1" "$2"
 }
 
 # release_sysroot MACHINE: the libraries that programs of another machine run with; nothing for this one. release_newer: those

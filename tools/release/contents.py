@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What the binaries of a release contain, read from the build that made them, and the notices that go with it.
 
-    contents.py SOURCE TREE BUILD:TARGET[,TARGET]...
+    contents.py [--system] SOURCE TREE BUILD:TARGET[,TARGET]...
 
 Each target of a build folder is linked once more with `--trace`, so that the linker names every archive and start-up file
 that it took; ninja names every header that the objects were compiled with; readelf names the libraries that the installed files of
 TREE need. Each of them belongs to one component of packaging/components.json, or the release fails: what
 is linked in without a licence in that file cannot be shipped.
+
+With --system, as for a Debian package, shared libraries are those of the system: what only they contain is needed, and has no version.
 
 Writes TREE/THIRD-PARTY.md, TREE/LICENSES/ and TREE/LICENSES/components.json, which tools/release/sbom.py reads.
 """
@@ -124,9 +126,11 @@ def version_in(pattern, texts):
 class Scan:
     """Components of one release tree: {id: version or None}."""
 
-    def __init__(self, components):
+    def __init__(self, components, system=False):
         self.components = components
+        self.system = system # shared libraries are the system's
         self.found = {}
+        self.of_system = set() # ids
         self.headers = collections.defaultdict(set) # id: files
         self.compiler = None # of the last target
 
@@ -164,7 +168,9 @@ class Scan:
                     continue
                 component = self.components.must_be("sonames", name, path)
                 expected = "contained" if (tree / "lib" / name).exists() else "needed"
-                if component["how"] != expected:
+                if component["how"] == "contained" and expected == "needed" and self.system:
+                    self.of_system.add(component["id"])
+                elif component["how"] != expected:
                     raise Failure(f"{path}: needs {name}, which packaging/components.json lists as {component['how']}, not {expected}")
                 self.add(component)
             for name in sorted({name.decode() for name in LIBRARY.findall(path.read_bytes())}):
@@ -186,7 +192,7 @@ class Scan:
         return version_in(component["version"], [path.read_text(encoding="utf-8", errors="replace") for path in files])
 
     def result(self):
-        return {component["id"]: self.version(component) if component["how"] == "contained" else None
+        return {component["id"]: self.version(component) if component["how"] == "contained" and component["id"] not in self.of_system else None
                 for component in self.components.all if component["id"] in self.found}
 
 
@@ -207,7 +213,7 @@ def notices(components, result):
 
     own = components.data["gpuserve"]
     text = (f"# Licences\n\ngpuserve itself: {own['licence']}, `LICENSE`. Copyright {own['copyright']}.\n\n"
-            "Made by `./dev release` from the link commands of the build; `LICENSES/components.json` has the same for programs.\n\n"
+            "Made from the link commands of the build; `LICENSES/components.json` has the same for programs.\n\n"
             "## Contained\n\n| component | licence | text | for |\n|---|---|---|---|\n")
     text += table((f"[{c['name']}]({c['home']}){version(c)}", c["licence"], f"`LICENSES/{c['text']}`", what(c)) for c in chosen("contained"))
     text += "\n## Needed from the system\n\n| component | licence | for |\n|---|---|---|\n"
@@ -235,11 +241,12 @@ def write_notices(components, result, tree, texts):
 
 
 def main():
-    source, tree = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+    words = [word for word in sys.argv[1:] if word != "--system"]
+    source, tree = (pathlib.Path(word).resolve() for word in words[:2])
     components = Components(source)
-    scan = Scan(components)
+    scan = Scan(components, "--system" in sys.argv)
     texts = [source / "packaging/licenses"]
-    for word in sys.argv[3:]:
+    for word in words[2:]:
         build, targets = word.split(":")
         scan.scan_build(pathlib.Path(build).resolve(), targets.split(","))
         texts.append(pathlib.Path(build).resolve() / "licenses")

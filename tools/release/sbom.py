@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The bill of materials of a release, in SPDX 2.3 JSON: sbom.py VERSION OUTPUT TARBALL...
+"""The bill of materials of a release, in SPDX 2.3 JSON: sbom.py VERSION OUTPUT RECORDS FILE...
 
-Each tarball is a package with its sha256. Binary tarballs list their components themselves (LICENSES/components.json, which
-tools/release/contents.py read from the build); a source tarball contains those of packaging/components.json whose "sources" it has. What a tarball
-contains, needs from the system and loads if it is installed are three kinds of relationship. spdx-tools then parses and
-validates what was written. SOURCE_DATE_EPOCH is its time: the same tarballs give the same bytes.
+Each file is a package with its sha256. Binary tarballs list their components themselves (LICENSES/components.json, which
+tools/release/contents.py read from the build); for a wheel or a Debian package RECORDS/SHA256.json has that list; a source tarball
+contains those of packaging/components.json whose "sources" it has. What a file contains, needs from the system and loads if it is installed are three kinds of relationship. spdx-tools then parses and
+validates what was written. SOURCE_DATE_EPOCH is its time: the same files give the same bytes.
 """
 import datetime
 import hashlib
@@ -27,8 +27,14 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def components_of(tarball, data):
-    """{id: version or None} of a tarball."""
+def components_of(path, data, records):
+    """{id: version or None} of a file."""
+    if path.suffix != ".gz":
+        return json.loads((records / (sha256(path) + ".json")).read_text(encoding="utf-8"))
+    return components_of_tarball(path, data)
+
+
+def components_of_tarball(tarball, data):
     with tarfile.open(tarball) as archive:
         names = archive.getnames()
         top = names[0].split("/")[0]
@@ -42,13 +48,19 @@ def components_of(tarball, data):
         return found
 
 
+def purpose(name):
+    if not name.endswith(".tar.gz"):
+        return "INSTALL"
+    return "ARCHIVE" if "-linux-" in name else "SOURCE"
+
+
 def own_package(name, path, version, data, contained):
     own = data["gpuserve"]
     licences = [own["licence"], *sorted({f"({licence})" if " " in licence else licence for licence in contained})]
     return {
-        "SPDXID": identifier(name), "name": "gpuserve", "versionInfo": version, "packageFileName": name, "supplier": own["supplier"],
+        "SPDXID": identifier(name), "name": name.split("_")[0] if path.suffix == ".deb" else "gpuserve", "versionInfo": version, "packageFileName": name, "supplier": own["supplier"],
         "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseConcluded": " AND ".join(licences), "licenseDeclared": own["licence"],
-        "copyrightText": "Copyright " + own["copyright"], "primaryPackagePurpose": "SOURCE" if "linux" not in name else "ARCHIVE",
+        "copyrightText": "Copyright " + own["copyright"], "primaryPackagePurpose": purpose(name),
         "checksums": [{"algorithm": "SHA256", "checksumValue": sha256(path)}],
     }
 
@@ -57,9 +69,10 @@ def component_package(component, version):
     # A version of something else, such as of the package whose tables were copied, is in the text only.
     known = version if version and "version_is" not in component else None
     copyright_text = component["copyright"]
+    location = component["download"].format(version=known) if known or "{" not in component["download"] else "NOASSERTION"
     package = {
         "SPDXID": identifier(component["id"], *([version] if version else [])), "name": component["name"], "supplier": component["supplier"],
-        "downloadLocation": component["download"].format(version=known), "homepage": component["home"], "filesAnalyzed": False,
+        "downloadLocation": location, "homepage": component["home"], "filesAnalyzed": False,
         "licenseConcluded": component["licence"], "licenseDeclared": component["licence"],
         "copyrightText": copyright_text if copyright_text == "NOASSERTION" else "Copyright " + copyright_text,
         "comment": component["what"].format(version=version),
@@ -72,18 +85,24 @@ def component_package(component, version):
     return package
 
 
-def document(version, tarballs, texts):
+def relation(entry, number):
+    """How a file has a component. One that others contain, and that has no version, is the system's."""
+    how, component = entry
+    return "needed" if how == "contained" and number is None else how, component
+
+
+def document(version, files, texts, records=None):
     data = json.loads((ROOT / "packaging/components.json").read_text(encoding="utf-8"))
     known = {component["id"]: (how, component) for how in RELATIONS for component in data[how]}
     packages, relationships, used = [], [], {}
-    for path in sorted(tarballs, key=lambda path: path.name):
-        components = components_of(path, data)
+    for path in sorted(files, key=lambda path: path.name):
+        components = components_of(path, data, records)
         package = own_package(path.name, path, version, data,
-                              [known[name][1]["licence"] for name in components if known[name][0] == "contained"])
+                              [known[name][1]["licence"] for name, number in components.items() if relation(known[name], number)[0] == "contained"])
         packages.append(package)
         relationships.append(("SPDXRef-DOCUMENT", "DESCRIBES", package["SPDXID"]))
         for name, number in components.items():
-            how, component = known[name]
+            how, component = relation(known[name], number)
             entry = component_package(component, number)
             used[entry["SPDXID"]] = entry
             ends = (package["SPDXID"], entry["SPDXID"])
@@ -103,11 +122,11 @@ def document(version, tarballs, texts):
     }
 
 
-def licence_texts(tarballs):
+def licence_texts(files):
     """The texts of licences that SPDX does not list: the tarballs bring them."""
     texts = {}
     data = json.loads((ROOT / "packaging/components.json").read_text(encoding="utf-8"))
-    for path in tarballs:
+    for path in (path for path in files if path.suffix == ".gz"):
         with tarfile.open(path) as archive:
             for component in data["contained"]:
                 name = f"{path.name.removesuffix('.tar.gz')}/LICENSES/{component['text']}"
@@ -129,8 +148,8 @@ def problems(path):
 
 def main():
     version, output = sys.argv[1], pathlib.Path(sys.argv[2])
-    tarballs = [pathlib.Path(word) for word in sys.argv[3:]]
-    output.write_text(json.dumps(document(version, tarballs, licence_texts(tarballs)), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    records, files = pathlib.Path(sys.argv[3]), [pathlib.Path(word) for word in sys.argv[4:]]
+    output.write_text(json.dumps(document(version, files, licence_texts(files), records), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     found = problems(output)
     print("\n".join(found))
     return 1 if found else 0
