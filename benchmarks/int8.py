@@ -26,7 +26,7 @@ from random_families import BOUND, other_texts     # noqa: E402
 from gpuserve import Context, Model, devices, errors  # noqa: E402
 
 # With bfloat16 in attention and kept products; with products of four bytes; with sums in 16 bits.
-SETS = ("avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2")
+SETS = ("avx512_amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2")
 BEGIN, END = "<!-- int8: begin -->", "<!-- int8: end -->"
 PART = "--one"
 
