@@ -37,6 +37,7 @@ LSTM_VARIANTS: Dict[str, int] = {
     "cudnn": abi.LSTM_CUDNN,
 }
 RANDOM_VARIANTS: Dict[str, int] = {"auto": abi.RANDOM_AUTO, "curand": abi.RANDOM_CURAND}
+DIRECTIONS: Dict[str, int] = {"to_device": abi.TRANSFER_TO_DEVICE, "from_device": abi.TRANSFER_FROM_DEVICE}
 STEPS: Dict[str, int] = {
     name: getattr(abi, "CHAIN_" + name.upper()) for name in (
         "add", "multiply", "fma", "minimum", "maximum", "absolute", "reciprocal", "sqrt", "exp",
@@ -146,6 +147,24 @@ class Compute(Closing):
                      cast(_texts.address(out), POINTER(c_uint32)), out.size)
         self._call(self._library.gpuserve_random_numbers, RANDOM_VARIANTS, lambda handle: (handle, *arguments))
         return out
+
+    def transfer(self, size_bytes: int, direction: str = "to_device", *, pinned: bool = False, copies: int = 5) -> List[float]:
+        """The seconds of each of ``copies`` copies between host memory and this device.
+
+        Args:
+            direction: to_device or from_device.
+            pinned: page-locked host memory, on a GPU.
+        """
+        n = number(copies, "copies")
+        seconds = np.zeros(min(n, abi.TRANSFER_MAX_COPIES), dtype=np.float64)  # the library refuses more
+        job = abi.new(abi.TransferJob, direction=named(DIRECTIONS, direction, "direction"),
+                      host_memory=abi.HOST_PINNED if pinned else abi.HOST_PAGEABLE, n_copies=n,
+                      size_bytes=number(size_bytes, "size_bytes", 64), seconds=_texts.address(seconds))
+        with self._lock:
+            if not self._handle:
+                raise ClosedError("the compute handle was closed")
+            call(self._library.gpuserve_transfer, self._handle, byref(job))
+        return [float(one) for one in seconds]
 
     def lstm(self, weights: Mapping[str, Any], dtype: Optional[str] = None) -> "Lstm":
         """An LSTM on this device; closed together with this object.

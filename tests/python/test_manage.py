@@ -277,6 +277,20 @@ class Arithmetic(Case):
         with self.assertRaises(errors.UnsupportedError):
             self.compute.matmul(a, b, variant="tensor_core")
 
+    def test_measured_copies(self):
+        for direction in ("to_device", "from_device"):
+            seconds = self.compute.transfer(1 << 20, direction, copies=3)
+            self.assertEqual(len(seconds), 3)
+            self.assertTrue(all(0 < one < 60 for one in seconds), seconds)
+        with self.assertRaisesRegex(errors.UnsupportedError, "a CPU has no pinned memory"):
+            self.compute.transfer(1, pinned=True)
+        with self.assertRaisesRegex(errors.InvalidError, "n_copies is 0|copies"):
+            self.compute.transfer(1, copies=0)
+        with self.assertRaisesRegex(errors.GpuserveError, "n_copies is 20000, the limit is 10000"):
+            self.compute.transfer(1, copies=20000)
+        with self.assertRaisesRegex(errors.InvalidError, "direction"):
+            self.compute.transfer(1, "sideways")
+
     def test_lstm_over_packed_sequences(self):
         rng = np.random.default_rng(5)
         weights = {}
