@@ -10,19 +10,17 @@ import contextlib
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE / "common")]
 
 from measure import keep, machine, rounds, today  # noqa: E402
+from outputs import WORDS, as_lists, seconds  # noqa: E402
 from verdict import MIN_COSINE, least_cosine, spread  # noqa: E402
 
 from gpuserve import Model, devices  # noqa: E402
 
-WORDS = ("time person year way day thing man world life hand part child eye woman place work week "
-         "case point government company number group problem fact").split()
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 
@@ -41,17 +39,13 @@ def workloads(quick):
 
 
 def timed(model, texts, times):
-    began = time.perf_counter()
-    for _ in range(times):
-        model.encode_multi(texts, ["dense"], cache="off")
-    return (time.perf_counter() - began) / times
+    return seconds(lambda: [model.encode_multi(texts, ["dense"], cache="off") for _ in range(times)]) / times
 
 
 def check(name, native, portable):
     """Both are vectors of the same texts."""
     texts = texts_of(8, lambda chance: chance.randrange(1, 60), 4)
-    found = least_cosine(*([[float(x) for x in row] for row in model.encode_multi(texts, ["dense"])["dense"]]
-                           for model in (native, portable)))
+    found = least_cosine(*(as_lists(model.encode_multi(texts, ["dense"])["dense"]) for model in (native, portable)))
     if found < MIN_COSINE[name]:
         sys.exit(f"{name}: portable bits are other vectors: least cosine {found}")
     return found

@@ -280,8 +280,8 @@ typedef struct gpuserve_transfer_job {
     uint32_t struct_size;
     uint32_t direction;   /**< gpuserve_transfer_direction */
     uint32_t host_memory; /**< gpuserve_host_memory */
-    uint32_t n_copies;    /**< number of measured copies, 1 to GPUSERVE_TRANSFER_MAX_COPIES; one
-                               more comes before them */
+    uint32_t n_copies;    /**< number of measured copies, 1 to GPUSERVE_TRANSFER_MAX_COPIES; a
+                               warm-up copy precedes them */
     size_t   size_bytes;  /**< of each copy, 1 to GPUSERVE_TRANSFER_MAX_BYTES */
     double  *seconds;     /**< [n_copies] receives the time of each copy */
 } gpuserve_transfer_job;

@@ -41,8 +41,8 @@ static void run_job(gpuserve_compute *compute, uint32_t direction, uint32_t host
 static const size_t sizes[] = { 1, 4095, 70001, (5u << 20) + 3 };
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Of the untimed copy, the others, and one that writes or reads the pattern, which passes a buffer
- * of 4 MiB. */
+/* The counters see a warm-up copy, COPIES measured copies, and the write or read of the pattern,
+ * which goes through a staging buffer of 4 MiB. */
 Test(transfer, copies_have_the_direction_size_and_memory_that_were_asked_for)
 {
     const size_t chunk = 4u << 20;

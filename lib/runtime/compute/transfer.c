@@ -63,7 +63,7 @@ static gpuserve_status check(const gpuserve_transfer_job *job, gpuserve_error *e
     return GPUSERVE_OK;
 }
 
-/* The untimed copy before the others is the first access to the memory of the destination. */
+/* A warm-up copy comes first: it causes the page faults of the destination. */
 static gpuserve_status copy_all(gpuserve_compute *c, const gpuserve_transfer_job *job,
                                 struct gpuserve_op_transfer *op, gpuserve_error *error)
 {
