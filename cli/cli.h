@@ -94,6 +94,8 @@ int cli_library_symbols(void *library, const char *what, const struct cli_symbol
 
 /* Monotonic clock, in seconds. */
 double cli_now(void);
+/* Sorts ascending; no value is a NaN. */
+void cli_sort_doubles(double *values, size_t n);
 /* True if the bytes are valid UTF-8 (RFC 3629). */
 bool cli_is_utf8(const char *text, size_t size);
 

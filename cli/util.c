@@ -199,6 +199,18 @@ double cli_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+void cli_sort_doubles(double *values, size_t n)
+{
+    qsort(values, n, sizeof(*values), compare_doubles);
+}
+
 bool cli_is_utf8(const char *text, size_t size)
 {
     json_t *string;

@@ -53,13 +53,6 @@ static void add_time(struct cli_bench *bench, double seconds)
     bench->seconds[bench->n_runs++] = seconds;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double cli_bench_quantile(const struct cli_bench *bench, double q)
 {
     return bench->seconds[(size_t)(q * (double)(bench->n_runs - 1) + 0.5)];
@@ -102,7 +95,7 @@ int cli_bench_measure(struct cli_bench *bench)
     }
     bench->cpu_s += cpu_now();
     bench->wall_s += cli_now();
-    qsort(bench->seconds, bench->n_runs, sizeof(*bench->seconds), by_value);
+    cli_sort_doubles(bench->seconds, bench->n_runs);
     return CLI_OK;
 }
 
@@ -118,7 +111,7 @@ int cli_bench_measure_single(struct cli_bench *bench)
             return CLI_FAILED;
         add_time(bench, cli_now() - begin);
     }
-    qsort(bench->seconds, bench->n_runs, sizeof(*bench->seconds), by_value);
+    cli_sort_doubles(bench->seconds, bench->n_runs);
     return CLI_OK;
 }
 

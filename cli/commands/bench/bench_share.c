@@ -146,13 +146,6 @@ static int open_client(struct share *share)
     return cli_bench_begin(&client->bench);
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The latencies of all clients, sorted; owned. */
 static double *collect(const struct share *share, size_t *n)
 {
@@ -170,7 +163,7 @@ static double *collect(const struct share *share, size_t *n)
             memcpy(all + *n, bench->seconds, bench->n_runs * sizeof(*all));
         *n += bench->n_runs;
     }
-    qsort(all, *n, sizeof(*all), compare);
+    cli_sort_doubles(all, *n);
     return all;
 }
 

@@ -48,13 +48,6 @@ struct transfer_bench {
     json_t *rows;
 };
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static int measure(struct transfer_bench *bench, const struct copy_kind *kind, size_t bytes)
 {
     gpuserve_transfer_job job = GPUSERVE_TRANSFER_JOB_INIT;
@@ -68,7 +61,7 @@ static int measure(struct transfer_bench *bench, const struct copy_kind *kind, s
     job.seconds = seconds;
     if (gpuserve_transfer(bench->compute, &job, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
-    qsort(seconds, job.n_copies, sizeof(*seconds), compare);
+    cli_sort_doubles(seconds, job.n_copies);
     median = seconds[job.n_copies / 2];
     json_array_append_new(bench->rows,
                           json_pack("{s:I, s:s, s:s, s:i, s:f, s:f}", "bytes", (json_int_t)bytes,

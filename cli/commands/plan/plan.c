@@ -34,13 +34,6 @@ static int cheapest(const struct plan *plan)
     return best;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* ------------------------------------------------------------------------------------- as text */
 
 static void print_range(char *text, size_t capacity, const struct plan_answer *answer)
@@ -72,7 +65,7 @@ static void print_lengths(const struct plan_measured *measured)
     double sorted[PLAN_MAX_LENGTHS], sum = 0;
 
     memcpy(sorted, measured->lengths, measured->n_lengths * sizeof(*sorted));
-    qsort(sorted, measured->n_lengths, sizeof(*sorted), by_value);
+    cli_sort_doubles(sorted, measured->n_lengths);
     for (size_t i = 0; i < measured->n_lengths; i++)
         sum += sorted[i];
     printf("%zu texts of %.0f tokens on average, half below %.0f, the longest %.0f\n",

@@ -107,13 +107,6 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void describe(const struct search *s, struct plan_answer *answer)
 {
     double p50[PLAN_REPLICATES], p99[PLAN_REPLICATES], busy[PLAN_REPLICATES];
@@ -126,9 +119,9 @@ static void describe(const struct search *s, struct plan_answer *answer)
         p99[i] = result.p99_s;
         busy[i] = result.busy;
     }
-    qsort(p50, PLAN_REPLICATES, sizeof(*p50), by_value);
-    qsort(p99, PLAN_REPLICATES, sizeof(*p99), by_value);
-    qsort(busy, PLAN_REPLICATES, sizeof(*busy), by_value);
+    cli_sort_doubles(p50, PLAN_REPLICATES);
+    cli_sort_doubles(p99, PLAN_REPLICATES);
+    cli_sort_doubles(busy, PLAN_REPLICATES);
     answer->p50_s = p50[middle];
     answer->p99_s = p99[middle];
     answer->busy = busy[middle];

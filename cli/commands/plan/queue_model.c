@@ -83,13 +83,6 @@ static size_t run_batch(struct simulation *s, size_t head)
     return n;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void summarize(struct simulation *s, struct cli_queue_result *result)
 {
     const size_t n = CLI_QUEUE_TEXTS - SKIPPED;
@@ -99,7 +92,7 @@ static void summarize(struct simulation *s, struct cli_queue_result *result)
         end = fmax(end, s->free_at[i]);
     for (size_t i = 0; i < n; i++)
         sum += latencies[i];
-    qsort(latencies, n, sizeof(*latencies), by_value);
+    cli_sort_doubles(latencies, n);
     *result = (struct cli_queue_result){
         .mean_s = sum / (double)n,
         .p50_s = latencies[n / 2],
