@@ -29,7 +29,7 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-#if defined(RUNS_UNDER_QEMU) || defined(__SANITIZE_THREAD__)
+#if defined(RUNS_UNDER_QEMU) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     { 384, 384, GPUSERVE_ACT_GELU },     { 96, 1536, GPUSERVE_ACT_NONE },
 #else
     { 1152, 384, GPUSERVE_ACT_NONE },    { 384, 384, GPUSERVE_ACT_NONE },
