@@ -7,13 +7,13 @@
 #include "kernels/hostmem.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/host/host.h"
 #include "lib/base/philox.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 void gsv_hostmem_facts(struct gpuserve_device_facts *facts)
 {
@@ -88,14 +88,6 @@ gpuserve_status gsv_hostmem_memory_write_floats(struct gpuserve_device *device, 
     return gsv_hostmem_write(device, to, from_host, count * sizeof(float), error);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 gpuserve_status gsv_hostmem_host_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                        uint32_t kind, gpuserve_error *error)
 {
@@ -115,7 +107,7 @@ void gsv_hostmem_host_free(struct gpuserve_device *device, void *memory, uint32_
 gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
                                      struct gpuserve_op_transfer *op, gpuserve_error *error)
 {
-    const double begin = now();
+    const uint64_t begin = gsv_now_ns();
 
     (void)device;
     (void)error;
@@ -123,7 +115,7 @@ gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
         memcpy(op->host, op->device, op->size);
     else
         memcpy(op->device, op->host, op->size);
-    op->seconds = now() - begin;
+    op->seconds = gsv_seconds_since(begin);
     return GPUSERVE_OK;
 }
 
@@ -170,7 +162,7 @@ gpuserve_status gsv_hostmem_stream_wait(struct gpuserve_stream *stream, gpuserve
 gpuserve_status gsv_hostmem_random(struct gpuserve_stream *stream, struct gpuserve_op_random *op,
                                    gpuserve_error *error)
 {
-    const double begin = now();
+    const uint64_t begin = gsv_now_ns();
 
     (void)stream;
     if (op->variant == GPUSERVE_RANDOM_CURAND)
@@ -182,6 +174,6 @@ gpuserve_status gsv_hostmem_random(struct gpuserve_stream *stream, struct gpuser
         gsv_philox_at(words, op->seed, op->first + i / 4);
         memcpy(op->out + i, words, n * sizeof(*words));
     }
-    op->seconds = now() - begin;
+    op->seconds = gsv_seconds_since(begin);
     return GPUSERVE_OK;
 }

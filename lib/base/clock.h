@@ -15,6 +15,11 @@ static inline uint64_t gsv_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static inline double gsv_seconds_since(uint64_t begin_ns)
+{
+    return 1e-9 * (double)(gsv_now_ns() - begin_ns);
+}
+
 /* gpuserve_job.deadline_us of the next job of a call that began at begin_ns with `deadline_us`; -1
  * if the deadline has passed. */
 static inline int64_t gsv_deadline_left_us(int64_t deadline_us, uint64_t begin_ns)

@@ -54,6 +54,14 @@ check "serve names the missing package" says libgpuserve-http0 gpuserve serve ra
 check "pull names the missing package" says libcurl4 gpuserve pull org/name
 check "libcurl4 installs" install libcurl4
 check "pull needs no other package" says 'http://127.0.0.1:1: org/name: ' env HF_ENDPOINT=http://127.0.0.1:1 gpuserve pull org/name
+copyright_names()
+{
+    local name
+    for name in Apache-2.0 xxHash BSD-2-Clause Unicode-3.0 GCC-exception-3.1; do
+        grep -qF "$name" /usr/share/doc/libgpuserve0/copyright || { echo "no $name"; return 1; }
+    done
+}
+check "the copyright file names what the library contains" copyright_names
 check "the manual page is there" test -s /usr/share/man/man1/gpuserve.1.gz
 
 check "the server installs" install "$(deb libgpuserve-http0)"

@@ -4,6 +4,8 @@
  */
 #include "kernels/cpu/runtime/cpu.h"
 
+#include "lib/base/clock.h"
+
 #define BLOCK 2048    /* floats: 8 KiB */
 #define TASK_BLOCKS 8 /* maximum per task; fewer for short vectors */
 
@@ -34,7 +36,7 @@ gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op
                               gpuserve_error *error)
 {
     struct chain_job job = { op, stream->isa, BLOCK };
-    const double begin = gsv_cpu_now();
+    const uint64_t begin = gsv_now_ns();
 
     (void)error;
     while (job.task_floats < BLOCK * TASK_BLOCKS &&
@@ -44,6 +46,6 @@ gpuserve_status gsv_cpu_chain(struct gpuserve_stream *stream, struct gpuserve_op
         job.task_floats *= 2;
     gsv_thread_pool_run(stream->thread_pool, (int32_t)((op->n - 1) / job.task_floats + 1), task,
                         &job);
-    op->seconds = gsv_cpu_now() - begin;
+    op->seconds = gsv_seconds_since(begin);
     return GPUSERVE_OK;
 }

@@ -17,6 +17,7 @@
 #include "kernels/cpu/compute/lstm.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 #include <stdlib.h>
@@ -412,7 +413,7 @@ static void end(const struct gsv_cpu_lstm_job *job)
 gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_lstm *op,
                              gpuserve_error *error)
 {
-    const double start = gsv_cpu_now();
+    const uint64_t start = gsv_now_ns();
     const int32_t directions = op->layer->directions;
     const bool by_rows = op->variant != GPUSERVE_LSTM_STEPS && gsv_cpu_lstm_fits_rows(op->layer);
     struct gsv_cpu_lstm_job jobs[2];
@@ -430,6 +431,6 @@ gpuserve_status gsv_cpu_lstm(struct gpuserve_stream *stream, struct gpuserve_op_
         gsv_cpu_lstm_rows(stream, jobs);
     for (int32_t d = 0; by_rows && d < directions; d++)
         end(&jobs[d]);
-    op->seconds = gsv_cpu_now() - start;
+    op->seconds = gsv_seconds_since(start);
     return GPUSERVE_OK;
 }

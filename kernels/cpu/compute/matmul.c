@@ -11,6 +11,7 @@
 #include "kernels/cpu/runtime/cpu.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 #include <string.h>
@@ -313,7 +314,7 @@ static void run_simd(struct gpuserve_stream *stream, const struct gpuserve_op_ma
 gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_op_matmul *op,
                                gpuserve_error *error)
 {
-    const double begin = gsv_cpu_now();
+    const uint64_t begin = gsv_now_ns();
 
     (void)error;
     if (op->variant == GPUSERVE_MATMUL_NAIVE)
@@ -322,6 +323,6 @@ gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_o
         gsv_cpu_matmul_tiled(op);
     else
         run_simd(stream, op);
-    op->seconds = gsv_cpu_now() - begin;
+    op->seconds = gsv_seconds_since(begin);
     return GPUSERVE_OK;
 }

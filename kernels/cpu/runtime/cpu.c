@@ -20,15 +20,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
-
-double gsv_cpu_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static gpuserve_status check_index(int32_t index, gpuserve_error *error)
 {

@@ -139,9 +139,6 @@ gpuserve_status gsv_cpu_matmul(struct gpuserve_stream *stream, struct gpuserve_o
 void gsv_cpu_matmul_naive(const struct gpuserve_op_matmul *op);
 void gsv_cpu_matmul_tiled(const struct gpuserve_op_matmul *op);
 
-/* Seconds of a monotonic clock. */
-double gsv_cpu_now(void);
-
 /* Splits rows [0, rows) of `cols` floats into tasks large enough for one thread and calls run(op,
  * row, row_end) for each. */
 typedef void (*gsv_rows_fn)(const void *op, int32_t row, int32_t row_end);

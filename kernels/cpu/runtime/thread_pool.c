@@ -12,6 +12,7 @@
 #include "kernels/cpu/runtime/thread_pool.h"
 
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 #include <pthread.h>
@@ -58,14 +59,6 @@ static void relax(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Claims one task and runs it; false if none is left. */
 static bool run_one(struct gsv_thread_pool *thread_pool, int32_t thread)
 {
@@ -88,7 +81,7 @@ static bool has_work(struct gsv_thread_pool *thread_pool)
 
 static void wait_for_work(struct gsv_thread_pool *thread_pool)
 {
-    const int64_t until = now_ns() + SPIN_NS;
+    const uint64_t until = gsv_now_ns() + SPIN_NS;
 
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
@@ -97,7 +90,7 @@ static void wait_for_work(struct gsv_thread_pool *thread_pool)
             relax();
         }
         sched_yield(); /* lets the caller run if both threads share a core */
-    } while (now_ns() < until);
+    } while (gsv_now_ns() < until);
 
     pthread_mutex_lock(&thread_pool->lock);
     atomic_fetch_add(&thread_pool->sleepers, 1);

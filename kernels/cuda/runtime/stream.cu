@@ -8,6 +8,7 @@
 #include "kernels/cuda/runtime/stream.cuh"
 
 #include "kernels/cuda/runtime/watchdog.cuh"
+#include "lib/base/clock.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -104,14 +105,6 @@ gpuserve_status gsv_cuda_stream_create(struct gpuserve_device *device,
 
 /* -------------------------------------------------------------------------------------- polling */
 
-static int64_t now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<int64_t>(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
-}
-
 /* Back-off: spin, then yield, then sleep. A short batch is noticed at once; waiting for a long one
  * costs little CPU time. */
 static void rest(int64_t waited_us)
@@ -131,11 +124,11 @@ static void rest(int64_t waited_us)
 /* Polls, since cudaStreamSynchronize would block forever on a hung device. */
 static gpuserve_status watch(struct gpuserve_stream *stream)
 {
-    const int64_t begin = now_us();
+    const uint64_t begin = gsv_now_ns();
     cudaError_t code;
 
     while ((code = cudaEventQuery(stream->done)) == cudaErrorNotReady) {
-        const int64_t waited = now_us() - begin;
+        const int64_t waited = static_cast<int64_t>((gsv_now_ns() - begin) / 1000);
 
         if (waited / 1000 >= stream->device->timeout_ms)
             return gsv_cuda_fail_timeout(stream->device->index, "running a batch",

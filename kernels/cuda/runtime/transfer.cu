@@ -6,17 +6,9 @@
  * that never returns still holds the memory: host_free() then abandons it.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
+#include "lib/base/clock.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-static double now()
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 gpuserve_status gsv_cuda_host_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                     uint32_t kind, gpuserve_error *error)
@@ -59,7 +51,7 @@ gpuserve_status gsv_cuda_transfer(struct gpuserve_device *device, struct gpuserv
     status = gsv_watchdog(
         index, "copying memory",
         [=](gpuserve_error *e) {
-            const double begin = now();
+            const uint64_t begin = gsv_now_ns();
             const char *call = "cudaMemcpyAsync";
             cudaError_t code = cudaMemcpyAsync(to, from, size, kind, NULL);
 
@@ -67,7 +59,7 @@ gpuserve_status gsv_cuda_transfer(struct gpuserve_device *device, struct gpuserv
                 call = "cudaStreamSynchronize";
                 code = cudaStreamSynchronize(NULL);
             }
-            *seconds = now() - begin;
+            *seconds = gsv_seconds_since(begin);
             return code == cudaSuccess ? GPUSERVE_OK : gsv_cuda_fail(index, code, call, e);
         },
         &left, error);

@@ -5,6 +5,7 @@
  * ended in time; after a time-out the worker thread frees it, should the call return.
  */
 #include "kernels/cuda/runtime/watchdog.cuh"
+#include "lib/base/clock.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -77,10 +78,7 @@ int start(pthread_t *thread, struct watch *w)
 
 int64_t now_ms(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<int64_t>(t.tv_sec) * 1000 + t.tv_nsec / 1000000;
+    return static_cast<int64_t>(gsv_now_ns() / 1000000);
 }
 
 /* True if the call ended in time. */

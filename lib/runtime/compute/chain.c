@@ -6,6 +6,7 @@
  * On the CPU the backend works on the caller's memory directly.
  */
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
 #include "lib/runtime/core/context.h"
@@ -52,7 +53,7 @@ static gpuserve_status run_there(gpuserve_compute *c, struct gpuserve_op_chain *
     const struct gpuserve_op_chain here = *op;
     const size_t bytes = op->n * sizeof(float), step_bytes = op->n_steps * sizeof(*op->steps);
     float *back = gsv_alloc_aligned(bytes);
-    double begin = gsv_compute_now();
+    uint64_t begin = gsv_now_ns();
     gpuserve_status st;
 
     if (!back)
@@ -67,15 +68,15 @@ static gpuserve_status run_there(gpuserve_compute *c, struct gpuserve_op_chain *
     if (st == GPUSERVE_OK && step_bytes > 0)
         st = c->backend->memory_write(c->device, c->buffers[GSV_COMPUTE_B].memory, here.steps,
                                       step_bytes, error);
-    *copy_seconds = gsv_compute_now() - begin;
+    *copy_seconds = gsv_seconds_since(begin);
     if (st == GPUSERVE_OK)
         st = c->backend->chain(c->stream, op, error);
-    begin = gsv_compute_now();
+    begin = gsv_now_ns();
     if (st == GPUSERVE_OK)
         st = c->backend->memory_read(c->device, back, op->out, bytes, error);
     if (st == GPUSERVE_OK)
         memcpy(here.out, back, bytes);
-    *copy_seconds += gsv_compute_now() - begin;
+    *copy_seconds += gsv_seconds_since(begin);
     gsv_free_aligned(back);
     return st;
 }

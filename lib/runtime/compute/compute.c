@@ -12,15 +12,6 @@
 #include "lib/runtime/devices/device.h"
 
 #include <stdio.h>
-#include <time.h>
-
-double gsv_compute_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 gpuserve_status gsv_compute_check(const gpuserve_compute *compute, gpuserve_error *error)
 {

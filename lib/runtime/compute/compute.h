@@ -51,8 +51,6 @@ gpuserve_status gsv_compute_read(const gpuserve_compute *compute, void *to, size
 gpuserve_status gsv_compute_reserve(gpuserve_compute *compute, enum gsv_compute_buffer buffer,
                                     size_t size, gpuserve_error *error);
 
-double gsv_compute_now(void);
-
 /* Writes the times, in seconds, to the caller's result; `to` may be NULL and is already checked. */
 void gsv_compute_report(gpuserve_compute_result *to, uint32_t variant, double kernel_seconds,
                         double copy_seconds);

@@ -10,6 +10,7 @@
  * is held while it runs.
  */
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
 
@@ -258,7 +259,7 @@ static gpuserve_status send_all(struct lstm_run_call *call, gpuserve_error *erro
 {
     const gpuserve_compute *c = call->lstm->compute;
     const size_t list_bytes = (size_t)call->job.n_sequences * sizeof(*call->sequences);
-    const double begin = gsv_compute_now();
+    const uint64_t begin = gsv_now_ns();
     gpuserve_status st = send(c, c->buffers[GSV_COMPUTE_A].memory, &call->input, error);
 
     if (st == GPUSERVE_OK)
@@ -268,7 +269,7 @@ static gpuserve_status send_all(struct lstm_run_call *call, gpuserve_error *erro
     if (st == GPUSERVE_OK)
         st = c->backend->memory_write(c->device, call->states + 4 * states_bytes(call),
                                       call->sequences, list_bytes, error);
-    call->copy_seconds += gsv_compute_now() - begin;
+    call->copy_seconds += gsv_seconds_since(begin);
     return st;
 }
 
@@ -284,7 +285,7 @@ static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *err
         call->states + 3 * states_bytes(call),
     };
     const struct span *const to[] = { &call->output, &call->h_n, &call->c_n };
-    const double begin = gsv_compute_now();
+    const uint64_t begin = gsv_now_ns();
     char *buffer = gsv_alloc_aligned(call->output.bytes + call->h_n.bytes + call->c_n.bytes + 64);
     size_t at = 0;
     gpuserve_status st = GPUSERVE_OK;
@@ -301,7 +302,7 @@ static gpuserve_status fetch_all(struct lstm_run_call *call, gpuserve_error *err
             memcpy((void *)(uintptr_t)to[i]->data, buffer + at, to[i]->bytes);
     }
     gsv_free_aligned(buffer);
-    call->copy_seconds += gsv_compute_now() - begin;
+    call->copy_seconds += gsv_seconds_since(begin);
     return st;
 }
 

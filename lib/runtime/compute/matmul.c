@@ -9,6 +9,7 @@
  * caller's memory directly. The lock of `compute` is held while it runs.
  */
 #include "lib/base/alloc.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
 #include "lib/runtime/core/context.h"
@@ -190,7 +191,7 @@ static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
 {
     gpuserve_compute *c = call->compute;
     void *to = c->buffers[buffer].memory;
-    const double begin = gsv_compute_now();
+    const uint64_t begin = gsv_now_ns();
     char *tight = NULL;
     gpuserve_status st;
 
@@ -205,7 +206,7 @@ static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
     st = c->backend->memory_write(c->device, to, tight ? (const void *)tight : m->data, m->bytes,
                                   error);
     gsv_free_aligned(tight);
-    call->copy_seconds += gsv_compute_now() - begin;
+    call->copy_seconds += gsv_seconds_since(begin);
     return st;
 }
 
@@ -213,7 +214,7 @@ static gpuserve_status send(struct matmul_call *call, const struct matrix *m,
 static gpuserve_status fetch(struct matmul_call *call, gpuserve_error *error)
 {
     gpuserve_compute *c = call->compute;
-    const double begin = gsv_compute_now();
+    const uint64_t begin = gsv_now_ns();
     char *tight = gsv_alloc_aligned(call->c.bytes);
     gpuserve_status st;
 
@@ -226,7 +227,7 @@ static gpuserve_status fetch(struct matmul_call *call, gpuserve_error *error)
         memcpy(call->job.c + r * call->c.stride, tight + (size_t)r * row_bytes(&call->c),
                row_bytes(&call->c));
     gsv_free_aligned(tight);
-    call->copy_seconds += gsv_compute_now() - begin;
+    call->copy_seconds += gsv_seconds_since(begin);
     return st;
 }
 

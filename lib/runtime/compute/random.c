@@ -3,6 +3,7 @@
  *
  * On the CPU the backend writes to the caller's memory.
  */
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/runtime/compute/compute.h"
 #include "lib/runtime/core/context.h"
@@ -36,15 +37,15 @@ static gpuserve_status run_there(gpuserve_compute *c, struct gpuserve_op_random 
     uint32_t *const out = op->out;
     const size_t bytes = op->n * sizeof(*out);
     gpuserve_status st = gsv_compute_reserve(c, GSV_COMPUTE_A, bytes, error);
-    double begin;
+    uint64_t begin;
 
     op->out = c->buffers[GSV_COMPUTE_A].memory;
     if (st == GPUSERVE_OK)
         st = c->backend->random(c->stream, op, error);
-    begin = gsv_compute_now();
+    begin = gsv_now_ns();
     if (st == GPUSERVE_OK)
         st = c->backend->memory_read(c->device, out, op->out, bytes, error);
-    *copy_seconds = gsv_compute_now() - begin;
+    *copy_seconds = gsv_seconds_since(begin);
     return st;
 }
 

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "lib/runtime/devices/gpu_inventory.h"
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 #include <fcntl.h>
@@ -18,7 +19,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROGRAM "nvidia-smi"
@@ -33,10 +33,7 @@ extern char **environ;
 
 static int64_t now_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)(gsv_now_ns() / 1000000);
 }
 
 /* Read to the end of the stream; false if that takes too long or exceeds the buffer. */
