@@ -10,6 +10,7 @@ One line of the log is one program. What it printed says how many tests it held:
 A line "note: ..." of a program is printed again, so that a run's log tells what a machine could not execute.
 A program that failed is named with the lines of its output that say why, the last eight of them, behind
 "    | ", so that the end of a long log is enough to see what failed.
+The programs that took longest are named with their seconds, while others ran beside them.
 A program that says all is well and yet fails (a leak found at exit, a timeout) is one failure
 more. With --complete, so is a program of tests/programs.txt that did not run. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
 """
@@ -64,12 +65,13 @@ def main():
     parser.add_argument("log")
     parser.add_argument("--complete", action="store_true")
     options = parser.parse_args()
-    total, results = [0, 0, 0], {}
+    total, results, durations = [0, 0, 0], {}, {}
     with open(options.log, encoding="utf-8") as log:
         for line in log:
             test = json.loads(line)
             name = test["name"].split(" / ")[-1]
             results[name] = test["result"]
+            durations[name] = test.get("duration", 0.0)
             numbers = count(test)
             total = [a + b for a, b in zip(total, numbers)]
             for note in NOTE.findall(test.get("stdout", "")):
@@ -82,7 +84,9 @@ def main():
     for name, why in sorted(select_tests.check(results).items() if options.complete else ()):
         print(f"failed: {name}: {why}")
         total[1] += 1
-    print(f"{len(results)} test programs")
+    longest = sorted(durations, key=durations.get, reverse=True)[:8]
+    print(f"{len(results)} test programs; longest, in s: " +
+          ", ".join(f"{name} {durations[name]:.0f}" for name in longest))
     print(f"{total[0]} passed, {total[1]} failed")
     return 1 if total[1] or not total[0] else 0
 

@@ -1,4 +1,4 @@
-// Helpers shared by the scripts: DOM nodes, number formatting and requests to the server.
+// Helpers shared by the scripts: DOM nodes, number formatting, requests to the server and their text for other clients.
 export const $ = (id) => document.getElementById(id);
 
 function filled(node, attributes, children) {
@@ -20,11 +20,12 @@ export function number(value, digits = 0) {
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-// An error with the HTTP status of the reply, if any, or the id of the form field it concerns.
+// An error with the HTTP status of the reply and the seconds of its Retry-After, if any, or the id of the form field it
+// concerns.
 export class Refused extends Error {
-  constructor(message, { status, field } = {}) {
+  constructor(message, { status, retryAfter, field } = {}) {
     super(message);
-    Object.assign(this, { status, field });
+    Object.assign(this, { status, retryAfter, field });
   }
 }
 
@@ -47,6 +48,30 @@ export async function ask(path, body) {
   const text = await reply.text();
   let parsed = text;
   if ((reply.headers.get('Content-Type') ?? '').includes('json')) parsed = JSON.parse(text);
-  if (!reply.ok) throw new Refused(messageOf(parsed, reply.status), { status: reply.status });
-  return { body: parsed, headers: reply.headers };
+  if (!reply.ok) throw new Refused(messageOf(parsed, reply.status), { status: reply.status, retryAfter: Number(reply.headers.get('Retry-After')) });
+  return { body: parsed, headers: reply.headers, request: { path, body } };
+}
+
+// The templates of the API document, such as /v2/models/{model}, stay readable.
+const urlOf = (path) => (path.startsWith('/') ? location.origin + path : new URL(path, location.href).href);
+
+// One request as a command of curl. The API key stays out of it.
+export function curlOf({ path, body }, hasKey = false) {
+  const key = hasKey ? ' -H "Authorization: Bearer $GPUSERVE_API_KEY"' : '';
+  if (!body) return `curl ${urlOf(path)}${key}`;
+  return `curl ${urlOf(path)}${key} -H 'Content-Type: application/json' \\\n  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+}
+
+function pythonOfValue(value) {
+  if (Array.isArray(value)) return `[${value.map(pythonOfValue).join(', ')}]`;
+  if (value === null) return 'None';
+  if (typeof value === 'object') return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${pythonOfValue(one)}`).join(', ')}}`;
+  if (typeof value === 'boolean') return value ? 'True' : 'False';
+  return JSON.stringify(value);
+}
+
+// One request as a line of Python with the package requests.
+export function pythonOf({ path, body }, hasKey = false) {
+  const key = hasKey ? ', headers={"Authorization": "Bearer " + os.environ["GPUSERVE_API_KEY"]}' : '';
+  return `import ${hasKey ? 'os, ' : ''}requests; print(requests.post("${urlOf(path)}", json=${pythonOfValue(body)}${key}).json())`;
 }

@@ -34,6 +34,28 @@ export function components(texts, vectors) {
   return table(`The first ${n} of ${vectors[0].length} components`, ['Text', ...vectors[0].slice(0, 8).map((_, i) => `${i + 1}`)], rows);
 }
 
+// Ranks from 0; equal values have the mean of their ranks.
+function ranksOf(values) {
+  const order = values.map((value, i) => [value, i]).sort((a, b) => a[0] - b[0]);
+  const ranks = [];
+  for (let begin = 0, end; begin < order.length; begin = end) {
+    for (end = begin; end < order.length && order[end][0] === order[begin][0]; end++);
+    for (let k = begin; k < end; k++) ranks[order[k][1]] = (begin + end - 1) / 2;
+  }
+  return ranks;
+}
+
+// Spearman's rank correlation; undefined for fewer than 3 values, or if one side's are all equal.
+export function rankCorrelation(a, b) {
+  const centred = [a, b].map((values) => ranksOf(values).map((rank) => rank - (values.length - 1) / 2));
+  const squares = dot(centred[0], centred[0]) * dot(centred[1], centred[1]);
+  return a.length > 2 && squares > 0 ? dot(...centred) / Math.sqrt(squares) : undefined;
+}
+
+export function similarities(vectors) {
+  return vectors.flatMap((a, i) => vectors.slice(i + 1).map((b) => cosine(a, b)));
+}
+
 // Principal component analysis by power iteration on the Gram matrix (n x n): the points, and the share
 // of the variance that the first two components explain.
 export function project(vectors) {

@@ -1,5 +1,5 @@
 // Renders openapi.json: one collapsible entry for each path and method.
-import { $, element } from './base.js';
+import { $, curlOf, element } from './base.js';
 
 // Titles of the tags. A tag is a dialect of error replies; a tag without a title is shown by its name.
 const TITLES = { openai: 'OpenAI', tei: 'Text Embeddings Inference and Hugging Face', jina: 'Jina and Cohere v1 rerank', cohere: 'Cohere',
@@ -54,18 +54,12 @@ function shapeOf(schema, caption) {
 
 // ---------------------------------------------------------------------------------- operations
 
-function curlOf(path, method, body) {
-  const url = `${location.origin}${path}`;
-  if (method === 'get') return `curl ${url}`;
-  return `curl ${url} -H 'Content-Type: application/json' \\\n  -d '${JSON.stringify(exampleOf(body ?? {})).replaceAll("'", "'\\''")}'`;
-}
-
 function contentOf(path, method, operation) {
   const parts = [];
   const name = `${method.toUpperCase()} ${path}`;
   if (operation.description) parts.push(element('p', {}, operation.description));
   const body = operation.requestBody?.content['application/json']?.schema;
-  parts.push(element('h3', {}, 'Example'), element('pre', { class: 'example', tabindex: '0', role: 'region', 'aria-label': `${name}: example` }, curlOf(path, method, body)));
+  parts.push(element('h3', {}, 'Example'), element('pre', { class: 'example', tabindex: '0', role: 'region', 'aria-label': `${name}: example` }, curlOf({ path, body: method === 'get' ? undefined : exampleOf(body ?? {}) })));
   if (operation.parameters) {
     parts.push(element('h3', {}, 'Path parameters'), tableOf(`${name}: path parameters`, ['Parameter', 'Value'], operation.parameters.map((one) => [one.name, wordsOf(one.schema)])));
   }

@@ -1,6 +1,9 @@
 """The web page in a real browser: results, error messages, several models, API keys, no other host.
 test_page_access.py tests accessibility and screen sizes."""
+import json
 import os
+import subprocess
+import sys
 
 from browsing import HEAD, Browsed, By, Keys
 from serving import MINILM, embed, main, model
@@ -85,7 +88,8 @@ class Page(Browsed):
         self.write("embed-texts", "\n".join(map(str, range(65))))
         self.wrong("embed", "embed-texts", "65 texts exceed the limit of 64")
         self.write("embed-texts", "short\n" + "long " * 300)
-        self.wrong("embed", "embed-texts", "Text 2: the text has 302 tokens (2 of them special), the limit is 256")
+        self.wrong("embed", "embed-texts", "Text 2: the text has 302 tokens (2 of them special), the limit is 256. "
+                   "Shorten it, or select \u201cTruncate long texts\u201d.")
         self.one("#embed-cut").click()
         self.submit("embed")
         self.assertIn("1 text truncated", self.text("embed-status"))
@@ -109,6 +113,30 @@ class Page(Browsed):
         self.submit("embed", good=False)
         self.until(lambda: self.text("embed-texts-error"))
         self.assertEqual(places(), before)
+
+    def test_the_request_in_curl_and_python_gives_the_same(self):
+        texts = ["it's \"quoted\"", "na\u00efve \u65e5\u672c \U0001f642", "$HOME `id` \\ \\n", "true"]
+        self.write("embed-texts", "\n".join(texts))
+        self.assertFalse(self.one("#embed-call").is_displayed())
+        self.submit("embed")
+        self.one("#embed-call summary").click()
+        curl, python = [node.text for node in self.all("#embed-call pre")]
+        self.assertIn("import requests", python)
+        expected = embed(texts)
+        for command in (["bash", "-c", curl + " --silent"], [sys.executable, "-c", python]):
+            said = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode()
+            for a, b in zip(json.loads(said), expected, strict=True):
+                self.assertGreater(sum(x * y for x, y in zip(a, b)), 0.99999, command)
+        self.browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+        self.all("#embed-call button")[0].click()
+        self.until(lambda: "Copied." in self.text("embed-call"))
+        self.assertEqual(self.browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])"), curl)
+        self.write("embed-texts", "")
+        self.wrong("embed", "embed-texts", "Enter a text.")
+        self.assertFalse(self.one("#embed-call").is_displayed(), "the request of the result before is still there")
+
+    def test_one_model_has_nothing_to_compare_with(self):
+        self.assertFalse(self.one("#other-field").is_displayed())
 
     def test_a_text_is_never_markup(self):
         self.write("embed-texts", "<img src=x onerror=document.title='lost'>\n<b>b</b>\n&amp;")
@@ -160,8 +188,8 @@ class Several(Browsed):
     arguments = ("minilm=" + MINILM, "org/splade=" + model("splade-tiny"), "tokens=" + os.path.join(TINY, "bert-tokens"),
                  "cross=" + os.path.join(TINY, "bert-cross-encoder"), "pairs=" + os.path.join(TINY, "bert-pairs"))
 
-    def choose(self, name, words):
-        self.one("#model option[value='%s']" % name).click()
+    def choose(self, name, words, field="model"):
+        self.one("#%s option[value='%s']" % (field, name)).click()
         self.until(lambda: words in self.text("model-facts"))
 
     def test_each_is_asked_for_what_it_can(self):
@@ -181,6 +209,46 @@ class Several(Browsed):
         self.choose("minilm", "384 dimensions")
         self.tab("classify")
         self.assertIn("--head", self.one("#panel-classify .cannot").text)
+
+    def test_two_models_side_by_side(self):
+        self.choose("org/splade", "org/splade: float32", "other")
+        self.submit("embed")
+        self.assertEqual([node.text for node in self.all("#embed-result .similarity h2")], ["Similarity, minilm", "Similarity, org/splade"])
+        texts = self.one("#embed-texts").get_attribute("value").split("\n")
+        both = []
+        for name, place in (("minilm", "heat"), ("org/splade", "embed-other")):
+            vectors = self.server.post("/embed", {"model": name, "inputs": texts}).json()
+            norms = [sum(x * x for x in row) ** 0.5 for row in vectors]
+            cosines = [[sum(x * y for x, y in zip(a, b)) / m / n for b, n in zip(vectors, norms)] for a, m in zip(vectors, norms)]
+            shown = [float(cell.text) for cell in self.all("#%s tbody td" % place)]
+            for value, true in zip(shown, sum(cosines, []), strict=True):
+                self.assertAlmostEqual(value, true, delta=0.0051)
+            pairs = [cosines[i][j] for i in range(len(texts)) for j in range(i + 1, len(texts))]
+            both.append([sum(other < one for other in pairs) for one in pairs])
+        n = len(both[0])  # ranks without ties: Spearman's formula
+        correlation = 1 - 6 * sum((a - b) ** 2 for a, b in zip(*both)) / (n * (n * n - 1))
+        self.assertIn("Rank correlation with minilm: %.2f." % correlation, self.text("embed-other"))
+        self.submit("rerank")
+        self.assertEqual(len(self.all("#rerank-other .bar")), 4)
+        self.assertIn("Rank correlation", self.text("rerank-other"))
+        self.submit("tokens")
+        self.assertIn("limit is", self.text("tokens-other"))
+        self.choose("cross", "cross: float32", "other")
+        self.submit("embed")
+        self.assertIn("has no embeddings", self.text("embed-other"))
+        self.one("#other option[value='']").click()
+        self.until(lambda: self.text("model-facts").startswith("float32"))
+        self.submit("embed")
+        self.assertFalse(self.one("#embed-other").is_displayed())
+        self.assertEqual(self.text("heat-title"), "Similarity")
+
+    def test_the_error_of_the_other_model_leaves_the_result(self):
+        self.choose("org/splade", "at most")
+        self.choose("minilm", "minilm: float32", "other")
+        self.write("embed-texts", "word " * 300)
+        self.submit("embed")
+        self.assertIn("the limit is 256", self.text("embed-other"))
+        self.assertTrue(self.one("#heat").is_displayed())
 
     def test_pairs_and_labels_of_tokens(self):
         self.choose("pairs", "3 labels")
@@ -213,6 +281,10 @@ class Key(Browsed):
         self.one("#key").send_keys("secret", Keys.ENTER)
         self.until(lambda: "float32" in self.text("model-facts"))
         self.assertFalse(self.one("#key-form").is_displayed())
+        self.submit("embed")
+        self.one("#embed-call summary").click()
+        self.assertEqual(self.text("embed-call").count("GPUSERVE_API_KEY"), 2)
+        self.assertNotIn("secret", self.text("embed-call"))
         self.submit("embed")
         self.until(lambda: self.text("memory") != "–")
         self.assertEqual(self.text("live-error"), "")

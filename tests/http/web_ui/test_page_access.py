@@ -37,7 +37,23 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-class Access(Browsed):
+class Checked(Browsed):
+    def assertFits(self, what):
+        wide = self.script("return document.documentElement.scrollWidth - innerWidth")
+        self.assertLessEqual(wide, 0, what)
+
+    def assertAccessible(self, what):
+        """By axe, on two widths, in light and dark."""
+        self.script(AXE)
+        for width, scheme in ((1280, "light"), (375, "dark")):
+            self.screen(width, 900, scheme)
+            found = self.browser.execute_async_script(
+                "const done = arguments[0]; axe.run(document).then((result) => done(result.violations"
+                ".map((one) => [one.id, one.nodes.map((node) => node.target.join(' '))])))")
+            self.assertEqual(found, [], (what, width, scheme))
+
+
+class Access(Checked):
     arguments = (MINILM, "--head", HEAD)
 
     def everything(self):
@@ -54,10 +70,6 @@ class Access(Browsed):
         self.until(lambda: self.all(".operation h3"))
         self.script("document.querySelectorAll('details details').forEach((one) => { one.open = true; })")
         yield "docs"
-
-    def assertFits(self, what):
-        wide = self.script("return document.documentElement.scrollWidth - innerWidth")
-        self.assertLessEqual(wide, 0, what)
 
     def test_colours_can_be_told_apart(self):
         with open(os.path.join(ROOT, "lib/http/web_ui/page.css"), encoding="utf-8") as file:
@@ -78,13 +90,7 @@ class Access(Browsed):
 
     def test_axe_finds_nothing(self):
         for what in self.everything():
-            self.script(AXE)
-            for width, scheme in ((1280, "light"), (375, "dark")):
-                self.screen(width, 900, scheme)
-                found = self.browser.execute_async_script(
-                    "const done = arguments[0]; axe.run(document).then((result) => done(result.violations"
-                    ".map((one) => [one.id, one.nodes.map((node) => node.target.join(' '))])))")
-                self.assertEqual(found, [], (what, width, scheme))
+            self.assertAccessible(what)
 
     def test_nothing_is_wider_than_the_screen(self):
         for what in self.everything():
@@ -182,6 +188,21 @@ class Access(Browsed):
             self.assertEqual(self.one("#%s-status" % name).get_attribute("role"), "status")
         self.assertGreaterEqual(len(self.all("form [role=alert]")), 4)
         self.assertEqual(self.all("#live [aria-live], #live [role=alert]"), [], "figures of each second are no news")
+
+
+class SideBySide(Checked):
+    arguments = ("minilm=" + MINILM, "other=" + MINILM, "--head", HEAD)
+
+    def test_the_other_model_is_as_accessible(self):
+        self.one("#other option[value=other]").click()
+        self.until(lambda: "other: float32" in self.text("model-facts"))
+        for tab in TABS:
+            self.submit(tab)
+            self.assertTrue(self.one("#%s-other" % tab).is_displayed())
+            self.assertAccessible(tab)
+            for width in (1280, 768, 375, 320):
+                self.screen(width, 900)
+                self.assertFits((tab, width))
 
 
 if __name__ == "__main__":
