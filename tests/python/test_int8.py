@@ -35,8 +35,10 @@ class Int8(Case):
             shutil.rmtree(path)
 
     def expect_bound_at(self, path, kind):
-        cosines, facts = random_families.cosines(path, self.texts, self.context)
-        self.assertGreaterEqual(cosines.min(), BOUND, (kind, facts, self.texts[int(cosines.argmin())]))
+        # Many of the hard models, so fewer texts of each.
+        texts = self.texts[::4] if kind in HARD else self.texts
+        cosines, facts = random_families.cosines(path, texts, self.context)
+        self.assertGreaterEqual(cosines.min(), BOUND, (kind, facts, texts[int(cosines.argmin())]))
         self.assertGreaterEqual(facts["least_cosine"], 0.998)
         self.assertGreater(facts["probe_texts"], 100)
         return facts

@@ -197,11 +197,11 @@ release_record()
     cp "$2" "$release_records/$(sha256sum <"$1" | cut -d' ' -f1).json"
 }
 
-# The wheels of both machines, of the same builds as their tarballs.
+# The wheels of both machines, or of those in GPUSERVE_RELEASE_WHEELS, of the same builds as their tarballs.
 release_wheels()
 {
     local machine folder root=$PWD
-    for machine in x86_64 aarch64; do
+    for machine in ${GPUSERVE_RELEASE_WHEELS:-x86_64 aarch64}; do
         folder=$cache_dir/release/$machine
         release_has "$folder" gpuserve/bin/gpuserve || release_build "$machine"
         (cd "$folder/source" && pack_wheels build "$machine" "$root/dist")
