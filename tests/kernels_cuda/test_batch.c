@@ -69,7 +69,8 @@ static void compare_with_ref(int32_t flags)
 /* Each mix three times with other tokens: direct run, recording, replay. */
 Test(kernels_cuda_batch, every_run_matches_ref)
 {
-    compare_with_ref(0);
+    if (!FOR_RACES) /* the next net has these operations too */
+        compare_with_ref(0);
 }
 
 Test(kernels_cuda_batch, every_run_of_a_pre_norm_net_matches_ref)
