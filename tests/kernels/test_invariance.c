@@ -30,7 +30,7 @@ struct shape {
 
 static const struct shape shapes[] = {
 #if defined(RUNS_UNDER_QEMU) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    { 384, 384, GPUSERVE_ACT_GELU },     { 96, 1536, GPUSERVE_ACT_NONE },
+    { 192, 192, GPUSERVE_ACT_GELU },     { 96, 768, GPUSERVE_ACT_NONE },
 #else
     { 1152, 384, GPUSERVE_ACT_NONE },    { 384, 384, GPUSERVE_ACT_NONE },
     { 1536, 384, GPUSERVE_ACT_GELU },    { 384, 1536, GPUSERVE_ACT_NONE },
