@@ -46,7 +46,7 @@ static void compare_with_ref(int32_t flags)
     for (size_t i = 0; i < 3 * N_MIXES; i++)
         run(want_net, 1, &mixes[i % N_MIXES], (uint32_t)i, want[i], NULL);
     net_close(&want_net);
-    for (size_t f = 0; f < (FOR_RACES ? 2 : N_FORMATS); f++) {
+    for (size_t f = 0; f < (IS_SANITIZED ? 2 : N_FORMATS); f++) {
         struct net *net = open_net(cuda_backend(), formats[f].dtype, flags);
         float got[N_VECTORS];
 
@@ -69,7 +69,7 @@ static void compare_with_ref(int32_t flags)
 /* Each mix three times with other tokens: direct run, recording, replay. */
 Test(kernels_cuda_batch, every_run_matches_ref)
 {
-    if (!FOR_RACES) /* the next net has these operations too */
+    if (!IS_SANITIZED) /* the next net has these operations too */
         compare_with_ref(0);
 }
 
@@ -102,7 +102,7 @@ static void compare_replays(uint32_t dtype, int32_t flags)
 /* Recording must not change any bit, nor earlier results of the same shape. */
 Test(kernels_cuda_batch, replay_has_the_bits_of_a_first_run)
 {
-    if (!FOR_RACES) /* the next net has these operations too */
+    if (!IS_SANITIZED) /* the next net has these operations too */
         compare_replays(GPUSERVE_DTYPE_FLOAT16, 0);
     compare_replays(GPUSERVE_DTYPE_FLOAT16, NET_PRE_NORM);
     compare_replays(GPUSERVE_DTYPE_INT8, NET_PRE_NORM);
@@ -235,7 +235,7 @@ Test(kernels_cuda_batch, large_batches_are_run_as_they_are)
 /* A text's vector has the same bits alone and in any batch. */
 Test(kernels_cuda_batch, deterministic_vectors_do_not_depend_on_the_batch)
 {
-    for (size_t f = 0; f <= N_FORMATS; f += FOR_RACES ? 4 : 1) { /* float32 and int8 */
+    for (size_t f = 0; f <= N_FORMATS; f += IS_SANITIZED ? 4 : 1) { /* float32 and int8 */
         const uint32_t dtype = f < N_FORMATS ? formats[f].dtype : GPUSERVE_DTYPE_INT8;
         struct net *net = open_net(cuda_backend(), dtype, GPUSERVE_STREAM_DETERMINISTIC);
         struct gpuserve_host_batch all = make_host_batch(&mixes[3], NET_VOCAB, 5);

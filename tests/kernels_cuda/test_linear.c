@@ -216,10 +216,10 @@ static void try_case(const struct format *format, size_t number)
     free_problem(&p);
 }
 
-/* The thread sanitizer sees the kernels of bfloat16 as those of float16. */
+/* A sanitizer sees the kernels of bfloat16 as those of float16. */
 static bool is_twin(size_t f)
 {
-    return FOR_RACES && formats[f].dtype == GPUSERVE_DTYPE_BFLOAT16;
+    return IS_SANITIZED && formats[f].dtype == GPUSERVE_DTYPE_BFLOAT16;
 }
 
 Test(kernels_cuda_linear, float32)
@@ -347,7 +347,7 @@ static void compare_batches(void)
     static const struct linear_case long_rows = { .rows = 100, .n = 136, .k = 1024, .bias = true };
     const int32_t few[] = { 1, 65 };
 
-    for (size_t f = 0; f < N_FORMATS && !(FOR_RACES && f > 1); f++) {
+    for (size_t f = 0; f < N_FORMATS && !(IS_SANITIZED && f > 1); f++) {
         const struct linear_case c = sized((struct linear_case){
             .tile = 128, .rows = 20, .n = 8, .k = 40, .activation = GPUSERVE_ACT_GELU });
         const int32_t counts[] = { 1, 16, 17, tiled_side(64) + 8 };
