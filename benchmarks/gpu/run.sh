@@ -148,8 +148,12 @@ kernel_test_names="rows attention linear int8 gates quantize recurrent batch"
 
 # The stand-in of Criterion runs them.
 build_tests() {
-    echo "$kernel_test_names" | tr ' ' '\n' | xargs -P "$(nproc)" -I{} sh -c "${CC:-gcc} -O2 -I. -Iinclude -Itests/plain -o $work/test_{} \
-        tests/kernels_cuda/test_{}.c $work/libtests.a $work/libbase.a -ldl -lm -lpthread"
+    for name in $kernel_test_names; do
+        echo "$name test_$name"
+        # Those of fewer cases are for the stage `sanitizer`.
+        $dry || echo "$name sanitized_$name -DGSV_COMPUTE_SANITIZER"
+    done | xargs -P "$(nproc)" -L1 sh -c "${CC:-gcc} -O2 -I. -Iinclude -Itests/plain \$2 -o $work/\$1 \
+        tests/kernels_cuda/test_\$0.c $work/libtests.a $work/libbase.a -ldl -lm -lpthread"
 }
 
 build_probes() {
@@ -179,6 +183,10 @@ needs_of() {
 write_pack() {
     mkdir -p "$pack/lib" "$pack/server" || return 1
     cp "$work"/test_* "$work/encoder" "$work/probe" "$work/cudnn_lstm" "$pack/" || return 1
+    python3 benchmarks/gpu/outputs.py --list | while read -r part; do
+        mkdir -p "$pack/fixtures/$(dirname "$part")" && cp -r "tests/data/$part" "$pack/fixtures/$part" || exit 1
+    done || return 1
+    $dry || cp "$work"/sanitized_* "$pack/" || return 1
     if $dry; then
         cp "$build"/tests/cudaemu/libgpuserve-cuda.so "$build"/tests/cudaemu/libgsv-cudaemu.so "$pack/" || return 1
         cp -r "$model" "$pack/model" || return 1
@@ -208,6 +216,7 @@ SCRIPT
 # Each stage finds its files where a build leaves them. cuBLASLt of PyPI is not in the loader's path,
 # where the probe looks for it.
 use_pack() {
+    $dry || cp "$prebuilt"/sanitized_* "$work/" || return 1
     cp "$prebuilt"/test_* "$prebuilt"/*.so "$prebuilt/encoder" "$prebuilt/probe" "$prebuilt/cudnn_lstm" "$work/" &&
         ln -s "$prebuilt/lib/libgpuserve.so.0" "$work/library.so"
 }
@@ -282,26 +291,35 @@ kernel_tests() {
     return $failed
 }
 
+# Each line is one tool on one program; what the time does not allow is missing.
 sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo '{"stage": "sanitizer", "skipped": "no compute-sanitizer"}'; return 0; }
-    for tool in memcheck racecheck initcheck; do
-        for name in rows attention; do
+    failed=0
+    for tool in memcheck racecheck initcheck synccheck; do
+        for name in $kernel_test_names; do
+            began=$(date +%s)
             compute-sanitizer --tool $tool --error-exitcode 9 --target-processes all \
-                "$work/test_$name" >"$work/sanitizer.log" 2>&1 || { tail -20 "$work/sanitizer.log" >&2; return 1; }
+                "$work/sanitized_$name" >"$work/sanitizer.log" 2>&1 && ok=true || ok=false
+            echo "{\"stage\": \"sanitizer\", \"tool\": \"$tool\", \"test\": \"$name\", \"ok\": $ok, \"wall_s\": $(($(date +%s) - began))}"
+            $ok || { tail -20 "$work/sanitizer.log" >&2; failed=1; }
         done
     done
+    return $failed
 }
 
 # What decides right and wrong comes first, then P1 to P11 in the order of their value: the time may end at any stage.
 # On the emulator all sizes are tiny, and what needs a GPU or another package is left out.
 measure() {
-    plugin=$GPUSERVE_PLUGIN_DIR/libgpuserve-cuda.so library=$GPUSERVE_LIBRARY
+    plugin=$GPUSERVE_PLUGIN_DIR/libgpuserve-cuda.so library=$GPUSERVE_LIBRARY fixtures=tests/data
+    [ -n "$prebuilt" ] && fixtures=$prebuilt/fixtures
     dry_word='' device=cuda checks=checks shapes='' seconds=0.05 texts=64
     $dry && dry_word=dry device=dry checks=small-checks shapes=small seconds=0 texts=2
     inner kernel_tests 100
     stage checks 60 "$work/encoder" "$plugin" $seconds $checks
     stage probe 20 "$work/probe"
     stage oracle 60 python3 benchmarks/gpu/compare.py oracle "$library" "$model" $device $texts
+    # shellcheck disable=SC2086
+    stage outputs 60 python3 benchmarks/gpu/outputs.py "$library" "$fixtures" $dry_word
     $dry || stage families 120 python3 tools/compare_families.py --device cuda:0 --jobs 12
     $dry || stage ceilings 30 python3 benchmarks/gpu/compare.py ceilings
     # shellcheck disable=SC2086
@@ -324,7 +342,7 @@ measure() {
     stage cudnn 20 "$work/cudnn_lstm"
     $dry || inner lessons 60
     $dry || stage torch_chain 100 python3 benchmarks/gpu/product.py torch_chain
-    $dry || inner sanitizer 90
+    $dry || inner sanitizer 150
 }
 
 # The functions above run under `timeout` as this script again.

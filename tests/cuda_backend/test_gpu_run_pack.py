@@ -9,11 +9,13 @@ import sys
 import tempfile
 import unittest
 
+import numpy
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ROOT / "benchmarks" / "gpu" / "run.sh"
 TOOLS = ("sh bash python3 mktemp rm mkdir date cat tail head sed grep timeout cut cp ln ls tr xargs sort nproc dirname basename "
          "chmod env du sleep git").split()
-STAGES = ["environment", "use_pack", "kernel_tests", "checks", "probe", "oracle", "encoder", "chain", "lstm", "backends", "transfer", "http",
+STAGES = ["environment", "use_pack", "kernel_tests", "checks", "probe", "oracle", "outputs", "encoder", "chain", "lstm", "backends", "transfer", "http",
           "random", "cudnn"]
 
 
@@ -42,7 +44,7 @@ class Pack(unittest.TestCase):
         made = run("--pack", pack, "--dry")
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
         done = run("--prebuilt", pack, "--dry", PATH=tools_without_compilers(f"{self.folder}/tools"), OUT=out, BUILD="/nonexistent",
-                   MODEL="/nonexistent")
+                   MODEL="/nonexistent", PYTHONPATH=str(pathlib.Path(numpy.__file__).parents[1]))
         [results] = pathlib.Path(out).iterdir()
         lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
         ended = {line["stage"]: line.get("failed", 0) for line in lines if "seconds" in line}
@@ -50,6 +52,7 @@ class Pack(unittest.TestCase):
         # The emulator's NVRTC is the compiler of this machine: without one chains are interpreted.
         checked = [line for line in lines if "ok" in line and line["stage"] != "chain_cache"]
         self.assertGreater(len(checked), 10)
+        self.assertGreater(len([line for line in checked if line["stage"] == "outputs"]), 10)
         self.assertEqual([line for line in checked if not line["ok"]], [])
 
     def test_bad_arguments_are_named(self):
