@@ -227,7 +227,7 @@ def http(library, server, path):
     """The library and the server on the same device and texts, in turn."""
     texts = [text for client in range(CLIENTS) for request in range(1 if DRY else 8) for text in unique_texts(client, request)]
     model = Model(library, path, "cuda", DTYPES["float16"])
-    process = subprocess.Popen([server, "serve", path, "--port", "0", "--device", "cuda:0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([server, "serve", path, "--port", "0", "--device", "cuda:0", *(["--warmup", "off"] if DRY else [])], stdout=subprocess.PIPE, text=True)
     try:
         port = int(process.stdout.readline().strip().rsplit(":", 1)[1])
         found = turned({"library": lambda: library_texts_a_second(model, texts),

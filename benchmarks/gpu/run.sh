@@ -291,20 +291,23 @@ kernel_tests() {
     return $failed
 }
 
-# Each line is one tool on one program; what the time does not allow is missing.
+# Each line is one tool on one program; what the time does not allow is missing. The tools run side by side.
 sanitizer() {
     command -v compute-sanitizer >/dev/null || { echo '{"stage": "sanitizer", "skipped": "no compute-sanitizer"}'; return 0; }
-    failed=0
     for tool in memcheck racecheck initcheck synccheck; do
-        for name in $kernel_test_names; do
-            began=$(date +%s)
-            compute-sanitizer --tool $tool --error-exitcode 9 --target-processes all \
-                "$work/sanitized_$name" >"$work/sanitizer.log" 2>&1 && ok=true || ok=false
-            echo "{\"stage\": \"sanitizer\", \"tool\": \"$tool\", \"test\": \"$name\", \"ok\": $ok, \"wall_s\": $(($(date +%s) - began))}"
-            $ok || { tail -20 "$work/sanitizer.log" >&2; failed=1; }
-        done
+        sanitize "$tool" &
     done
-    return $failed
+    wait
+    ! ls "$work"/sanitizer.*.failed >/dev/null 2>&1
+}
+
+sanitize() {
+    for name in $kernel_test_names; do
+        began=$(date +%s) log=$work/sanitizer.$1.$name
+        compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all "$work/sanitized_$name" >"$log" 2>&1 && ok=true || ok=false
+        echo "{\"stage\": \"sanitizer\", \"tool\": \"$1\", \"test\": \"$name\", \"ok\": $ok, \"wall_s\": $(($(date +%s) - began))}"
+        $ok || { mv "$log" "$log.failed"; tail -20 "$log.failed" >&2; }
+    done
 }
 
 # What decides right and wrong comes first, then P1 to P11 in the order of their value: the time may end at any stage.
@@ -342,7 +345,7 @@ measure() {
     stage cudnn 20 "$work/cudnn_lstm"
     $dry || inner lessons 60
     $dry || stage torch_chain 100 python3 benchmarks/gpu/product.py torch_chain
-    $dry || inner sanitizer 150
+    $dry || inner sanitizer 200
 }
 
 # The functions above run under `timeout` as this script again.

@@ -389,6 +389,7 @@ static int serve_models(const struct cli_args *args)
 
     if (args->default_prompt && args->default_prompt_name)
         return cli_usage("--default-prompt and --default-prompt-name exclude each other");
+    model_options.warmup = args->warmup ? args->warmup : GPUSERVE_WARMUP_GPU;
     if (args->queue_ms == 0)
         model_options.max_queue_ms = default_queue_ms;
     if (args->n_rest + n_extra == 0) {

@@ -51,6 +51,9 @@ static const struct cli_choice lost_policies[] = {
     { "gpu", GPUSERVE_LOST_GPU },   { "gpu-or-cpu", GPUSERVE_LOST_GPU_OR_CPU },
     { "exit", CLI_LOST_EXIT },      { 0 }
 };
+static const struct cli_choice warmups[] = { { "on", GPUSERVE_WARMUP_AUTO },
+                                             { "off", GPUSERVE_WARMUP_OFF },
+                                             { 0 } };
 static const struct cli_choice truncations[] = { { "left", GPUSERVE_TRUNCATE_LEFT },
                                                  { "right", GPUSERVE_TRUNCATE_RIGHT },
                                                  { "strict", GPUSERVE_TRUNCATE_STRICT },
@@ -158,6 +161,8 @@ const struct cli_option cli_options[] = {
     COUNT("batch-tokens", RUNS | CMD_INSPECT | CMD_PROFILE, batch_tokens, 1048576, "max tokens of a batch, which one thread computes"),
     PORT("max-wait-us", CMD_SERVE | CMD_BENCH, max_wait, 60000000,
          "max wait for a fuller batch while the device is busy, in microseconds (default 300 on a GPU, 0 on a CPU)"),
+    CHOICE("warmup", CMD_SERVE, warmup, warmups,
+           "run batches of a model before it is ready (default: on a GPU, where the first batches are slow)"),
     COUNT("queue-tokens", CMD_SERVE, queue_tokens, UINT32_MAX,
           "max tokens in the queue; above it, requests are rejected with 429 (default 1048576)"),
     PORT("queue-ms", CMD_SERVE, queue_ms, 3600000,

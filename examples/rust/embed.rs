@@ -6,7 +6,8 @@
 //!     rustc -O examples/rust/embed.rs -L build/lib -l gpuserve
 //!     ./embed sentence-transformers/all-MiniLM-L6-v2
 
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{CStr, CString};
+use std::os::raw::{c_char, c_void}; // std::ffi has them since Rust 1.64
 use std::{env, fmt, mem, process, ptr, sync::Arc, thread};
 
 /// gpuserve_error

@@ -14,6 +14,7 @@ extern "C" {
 /* ==================================================================================== model */
 
 /** Special values of gpuserve_model_options.warmup, which else is a number of batches. */
+#define GPUSERVE_WARMUP_GPU UINT32_C(0xfffffffd) /**< auto on a GPU, the default on a CPU; Since: 0.2 */
 #define GPUSERVE_WARMUP_OFF UINT32_C(0xfffffffe)
 #define GPUSERVE_WARMUP_AUTO UINT32_C(0xffffffff) /**< until batches stop getting faster */
 #define GPUSERVE_WAIT_NONE UINT32_C(0xffffffff)   /**< value of
@@ -69,8 +70,10 @@ typedef struct gpuserve_model_options {
     uint32_t    max_queue_tokens; /**< queue limit; one request reserves at most half of it; default
                                        1048576 */
     uint32_t    warmup;           /**< batches to run before the model is returned: a number, or
-                                       GPUSERVE_WARMUP_AUTO, or GPUSERVE_WARMUP_OFF. Default: off
-                                       for gpuserve_model_open(), auto for gpuserve_model_swap() */
+                                       GPUSERVE_WARMUP_AUTO, _GPU or _OFF. Default: off for
+                                       gpuserve_model_open(), auto for gpuserve_model_swap(). A
+                                       GPU's first batches load code, measure products and record
+                                       graphs: they take up to a hundred times as long */
     uint32_t    on_device_lost;   /**< gpuserve_lost_policy; also applies if the device is lost
                                        before or during the load */
     gpuserve_progress_fn progress; /**< reports the progress of the load; may be NULL */

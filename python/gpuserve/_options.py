@@ -29,9 +29,9 @@ Lost = Callable[[str, Optional[str], GpuserveError], Any]
 
 
 def _warmup(value: Any, name: str) -> int:
-    words = {"off": abi.WARMUP_OFF, "auto": abi.WARMUP_AUTO}
+    words = {"off": abi.WARMUP_OFF, "auto": abi.WARMUP_AUTO, "gpu": abi.WARMUP_GPU}
     if isinstance(value, str) and value not in words:
-        raise InvalidError(f'{name} "{value}" is unknown', "known are off, auto and a number of batches")
+        raise InvalidError(f'{name} "{value}" is unknown', "known are off, auto, gpu and a number of batches")
     return words[value] if value in words else number(value, name)
 
 

@@ -88,7 +88,7 @@ class Model(Directory, Handle):
             300 on a GPU.
         cache_bytes: max memory of the result cache; default no cache.
         memory_budget: max bytes of this model, of every kind; default none.
-        warmup: batches to run before the model is returned, or ``"auto"``; default ``"off"``.
+        warmup: batches to run before the model is returned, ``"auto"``, or ``"gpu"``: auto on a GPU only; default ``"off"``.
         name, version: key for :meth:`gpuserve.Context.find`; default the path.
         keep: never evict it in favour of another model.
         when_suspended: a request to a suspended model ``"resume"``s it or is ``"refuse"``d.

@@ -166,10 +166,17 @@ static gpuserve_status run_rounds(struct warmer *warmer, uint32_t rounds, gpuser
     return st == GPUSERVE_OK ? tell(warmer, max_rounds, max_rounds, error) : st;
 }
 
+static uint32_t rounds_of(const struct gsv_model *model, uint32_t wanted, uint32_t otherwise)
+{
+    if (wanted == GPUSERVE_WARMUP_GPU && !model->plan.device.is_cpu)
+        return GPUSERVE_WARMUP_AUTO;
+    return wanted == 0 || wanted == GPUSERVE_WARMUP_GPU ? otherwise : wanted;
+}
+
 gpuserve_status gsv_model_warm(struct gsv_model *model, const gpuserve_model_options *options,
                                uint32_t otherwise, gpuserve_error *error)
 {
-    const uint32_t rounds = options->warmup ? options->warmup : otherwise;
+    const uint32_t rounds = rounds_of(model, options->warmup, otherwise);
     struct warmer warmer = { model, options->progress, options->progress_user, 0 };
     const size_t longest = (size_t)model->plan.max_tokens;
     uint64_t spent_ns;

@@ -72,7 +72,7 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
                         GPUSERVE_POOLING_LAST);
     if (to->use_mmap > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "use_mmap is %u, neither 0 nor 1", to->use_mmap);
-    if (to->warmup > MAX_WARMUP && to->warmup < GPUSERVE_WARMUP_OFF)
+    if (to->warmup > MAX_WARMUP && to->warmup < GPUSERVE_WARMUP_GPU)
         return gsv_fail(error, GPUSERVE_E_INVALID, "warmup is %u batches, the limit is %d",
                         to->warmup, MAX_WARMUP);
     if (to->deterministic > 1)

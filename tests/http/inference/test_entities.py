@@ -59,7 +59,7 @@ class Entities(unittest.TestCase):
     def test_on_a_gpu(self):
         """The same on the emulator, in float16: labels that are clear are the same."""
         for name in NAMES:
-            self.serve(os.path.join(MODELS, name), "--device", "cuda:0",
+            self.serve(os.path.join(MODELS, name), "--device", "cuda:0", "--warmup", "off",
                        env=environment(GPUSERVE_PLUGIN_DIR=PLUGIN))
             n = 0
             for row in rows_of(name):

@@ -39,8 +39,18 @@ class Health(unittest.TestCase):
 
     def on_a_gpu(self, *arguments, error=700, at=3000, devices=1):
         """A server whose device fails in its `at`-th call to CUDA: long after it was loaded."""
-        self.server = Server(SMALL, "--device", "cuda:0", *arguments, env=environment(
+        self.server = Server(SMALL, "--device", "cuda:0", "--warmup", "off", *arguments, env=environment(
             GPUSERVE_PLUGIN_DIR=PLUGIN, GSV_EMU_FAIL="%d:%d" % (at, error), GSV_EMU_DEVICES=str(devices)))
+
+    def test_warm_up(self):
+        """Batches run before the server is ready: on a GPU, and where the option says so."""
+        small = ("--batch-tokens", "64", "--max-tokens", "32")
+        for device, words, runs in (("cpu", (), False), ("cpu", ("--warmup", "on"), True), ("cuda:0", (), True),
+                                    ("cuda:0", ("--warmup", "off"), False)):
+            with self.subTest(device, words=words):
+                self.server = Server(SMALL, "--device", device, *small, *words, env=environment(GPUSERVE_PLUGIN_DIR=PLUGIN))
+                self.assertEqual(self.figure("gpuserve_batches_total") > 0, runs)
+                self.stop()
 
     def until_it_fails(self):
         """Requests are answered, until one is not; that one."""

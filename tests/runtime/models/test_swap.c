@@ -152,7 +152,7 @@ Test(swap, a_failure_leaves_the_old_model_serving)
     refuse(model, a.path, &options, NULL, GPUSERVE_E_CANCELLED, "callback");
     cr_expect_eq(n_told, 1);
     options.progress = NULL;
-    options.warmup = GPUSERVE_WARMUP_OFF - 1;
+    options.warmup = GPUSERVE_WARMUP_GPU - 1;
     refuse(model, a.path, &options, NULL, GPUSERVE_E_INVALID, "warmup");
     options.warmup = 0;
     options.device = "moon";
