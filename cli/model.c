@@ -31,6 +31,11 @@ int cli_context(gpuserve_context **context, const struct cli_args *args)
     options.log_level = cli_log_level(args);
     if (gpuserve_context_create(context, &options, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
+    if (args->device_budget > 0 &&
+        gpuserve_context_set_budget(*context, "cuda", args->device_budget, &error) != GPUSERVE_OK) {
+        gpuserve_context_unref(context);
+        return cli_fail_with(&error, "--device-budget");
+    }
     return CLI_OK;
 }
 
@@ -73,6 +78,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.use_mmap = args->mmap;
     options.deterministic = args->deterministic;
     options.portable_bits = args->portable_bits;
+    options.stream_weights = args->stream_weights;
     options.on_device_lost =
         args->on_device_lost == CLI_LOST_EXIT ? GPUSERVE_LOST_FAIL : args->on_device_lost;
     options.cache_bytes = args->cache_bytes;

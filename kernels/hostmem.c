@@ -119,6 +119,15 @@ gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
     return GPUSERVE_OK;
 }
 
+gpuserve_status gsv_hostmem_prefetch(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_prefetch *op)
+{
+    (void)stream;
+    if (op->size > 0)
+        memcpy(op->to, op->from, op->size);
+    return GPUSERVE_OK;
+}
+
 size_t gsv_hostmem_batch_bytes(int32_t max_tokens, int32_t max_sequences)
 {
     return (3 * (size_t)max_tokens + 2 * (size_t)max_sequences + 1) * sizeof(int32_t);

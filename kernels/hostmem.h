@@ -34,6 +34,9 @@ gpuserve_status gsv_hostmem_host_alloc(struct gpuserve_device *device, void **me
 void gsv_hostmem_host_free(struct gpuserve_device *device, void *memory, uint32_t kind);
 gpuserve_status gsv_hostmem_transfer(struct gpuserve_device *device,
                                      struct gpuserve_op_transfer *op, gpuserve_error *error);
+/* A memcpy() at once. */
+gpuserve_status gsv_hostmem_prefetch(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_prefetch *op);
 /* For a device that is a single heap allocation. Accepts NULL. */
 void gsv_hostmem_device_close(struct gpuserve_device **device);
 /* Host operations are synchronous: batch_end copies the result at once, stream_wait does

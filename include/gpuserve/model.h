@@ -130,10 +130,19 @@ typedef struct gpuserve_model_options {
                                        bfloat16 instructions (docs/accuracy.md); part of the
                                        fingerprint of int8. The default device is the CPU then;
                                        another one is GPUSERVE_E_UNSUPPORTED. Since: 0.2 */
+    uint32_t    stream_weights;   /**< 1, on a GPU: if the model does not fit in the memory of the
+                                       device, or in its budget, the products of as many of the last
+                                       layers as needed stay in pinned host memory, and each batch
+                                       copies them to the device, layer by layer, beside the
+                                       computation. A batch then takes at least the time of the
+                                       copies: see docs/lessons.md. One stream instead of two. Not
+                                       for int8: GPUSERVE_E_UNSUPPORTED. Without
+                                       effect on a CPU, whose weights use_mmap maps. gpuserve_model_info()
+                                       tells the number of layers. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */

@@ -20,6 +20,27 @@ gpuserve_status gsv_cuda_note(struct gpuserve_stream *stream, cudaError_t code, 
     return static_cast<gpuserve_status>(error.status);
 }
 
+gpuserve_status gsv_cuda_op_prefetch(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_prefetch *op)
+{
+    cudaError_t code = cudaSuccess;
+
+    if (stream->is_prefetching)
+        code = cudaStreamWaitEvent(stream->queue, stream->arrived, 0);
+    stream->is_prefetching = false;
+    if (code != cudaSuccess || op->size == 0)
+        return gsv_cuda_note(stream, code, "cudaStreamWaitEvent");
+    code = cudaEventRecord(stream->reached, stream->queue);
+    if (code == cudaSuccess)
+        code = cudaStreamWaitEvent(stream->copies, stream->reached, 0);
+    if (code == cudaSuccess)
+        code = cudaMemcpyAsync(op->to, op->from, op->size, cudaMemcpyHostToDevice, stream->copies);
+    if (code == cudaSuccess)
+        code = cudaEventRecord(stream->arrived, stream->copies);
+    stream->is_prefetching = code == cudaSuccess;
+    return gsv_cuda_note(stream, code, "the prefetch of weights");
+}
+
 gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_embed *op)
 {

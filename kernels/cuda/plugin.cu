@@ -66,6 +66,7 @@ static struct gpuserve_backend make_table(void)
     table.batch_begin = gsv_cuda_batch_begin;
     table.batch_end = gsv_cuda_batch_end;
     table.stream_wait = gsv_cuda_stream_wait;
+    table.prefetch = gsv_cuda_op_prefetch;
     table.embed = gsv_cuda_op_embed;
     table.linear = gsv_cuda_op_linear;
     table.add_norm = gsv_cuda_op_add_norm;

@@ -114,6 +114,7 @@ static const struct gpuserve_backend backend = {
     .batch_begin = batch_begin,
     .batch_end = gsv_hostmem_batch_end,
     .stream_wait = gsv_hostmem_stream_wait,
+    .prefetch = gsv_hostmem_prefetch,
     .embed = gsv_ref_embed,
     .linear = gsv_ref_linear,
     .add_norm = gsv_ref_add_norm,

@@ -263,6 +263,22 @@ struct gsv_exec_options {
  * `dtype` or a size overflows. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype);
+/* Memory of a net of which the last `n_streamed` stored layers are streamed: their products are in
+ * host memory and are copied to the device, layer by layer, in each batch. Two buffers on the
+ * device take turns. */
+struct gsv_streamed_bytes {
+    uint64_t device; /* of gsv_net_load()'s allocation */
+    uint64_t host;
+};
+
+/* Layers with weights of their own; 0 of an LSTM. */
+int32_t gsv_stored_layers(const struct gsv_spec *spec);
+
+/* n_streamed: 0, or 3 to gsv_stored_layers(): two layers take what the buffers need.
+ * GSV_TOO_MANY_BYTES as above. */
+struct gsv_streamed_bytes gsv_streamed_net_bytes(const struct gsv_spec *spec,
+                                                 const struct gpuserve_backend *backend,
+                                                 uint32_t dtype, int32_t n_streamed);
 void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                     const struct gsv_exec_options *options, uint64_t *activations,
                     uint64_t *stream);
@@ -326,6 +342,9 @@ struct gsv_net_options {
     int32_t (*progress)(void *user, uint64_t bytes);
     void *progress_user;
     struct gsv_phase_observer observer; /* of every batch of the net; all zero: none */
+    /* Stored layers that are streamed, as in gsv_streamed_net_bytes(). Not INT8, no `packed`; only
+     * one gsv_exec of the net may run at a time. */
+    int32_t n_streamed;
     /* A valid file takes the place of the model's weights: neither these nor `calibration` and
      * `probes` are read. NULL: none. Not for spec items of an LSTM. */
     struct gsv_packed_file *packed;
@@ -368,7 +387,7 @@ static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t pr
 /* All zero unless the net is INT8 and was measured. */
 const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net);
 
-/* Offload a net: copy its packed weights to `host` (gsv_net_bytes() long) and free its device
+/* Offload a net: copy its device memory to `host`, which is as long, and free it
  * memory. NULL: no copy, since another replica has the same weights. No gsv_exec of the net may
  * exist. On failure the net is unchanged. */
 gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error);

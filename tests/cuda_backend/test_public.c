@@ -6,6 +6,7 @@
 #include <gpuserve/gpuserve.h>
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -448,5 +449,145 @@ Test(cuda_public, deterministic_is_0_or_1)
         gpuserve_model_open(&model, context, TEST_DATA_DIR "/models/st-dense", &options, &error),
         GPUSERVE_E_INVALID);
     cr_expect_not_null(strstr(error.message, "deterministic is 2"), "%s", error.message);
+    gpuserve_context_unref(&context);
+}
+
+/* ----------------------------------------------------------------------------- weight streaming */
+
+#define EIGHT_LAYERS "random:layers=8,hidden=64,vocab=1000,positions=64,seed=3"
+enum { STREAMED_DIM = 64, N_THREADS = 4, ROUNDS = 3 };
+
+static gpuserve_model_options streaming_options(uint32_t streams)
+{
+    gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
+
+    options.device = "cuda:0";
+    options.dtype = GPUSERVE_DTYPE_FLOAT16;
+    options.max_batch_tokens = 64;
+    options.deterministic = 1;
+    options.stream_weights = streams;
+    return options;
+}
+
+static void embed_two(gpuserve_model *model, float *vectors)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(gpuserve_embed(model, texts, 2, vectors, 2 * (size_t)STREAMED_DIM, NULL, &error),
+                 GPUSERVE_OK, "%s", error.message);
+}
+
+/* Bytes on the device without streaming. */
+static uint64_t device_bytes(gpuserve_context *context, const gpuserve_model_options *options)
+{
+    gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    cr_assert_eq(gpuserve_model_footprint(context, EIGHT_LAYERS, options, &footprint, &error),
+                 GPUSERVE_OK, "%s", error.message);
+    return footprint.weights_bytes + footprint.workspace_bytes + footprint.stream_bytes;
+}
+
+struct streamed_model {
+    gpuserve_model *model;
+    const float *want;
+    int n_wrong;
+};
+
+static void *embed_often(void *argument)
+{
+    struct streamed_model *streamed = argument;
+    float vectors[2 * STREAMED_DIM];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        embed_two(streamed->model, vectors);
+        streamed->n_wrong += memcmp(vectors, streamed->want, sizeof(vectors)) != 0;
+    }
+    return NULL;
+}
+
+static void embed_on_threads(gpuserve_model *model, const float *want)
+{
+    struct streamed_model of[N_THREADS];
+    pthread_t threads[N_THREADS];
+
+    for (int i = 0; i < N_THREADS; i++) {
+        of[i] = (struct streamed_model){ model, want, 0 };
+        cr_assert_eq(pthread_create(&threads[i], NULL, embed_often, &of[i]), 0);
+    }
+    for (int i = 0; i < N_THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(of[i].n_wrong, 0);
+    }
+}
+
+Test(cuda_public, a_model_larger_than_the_device_is_streamed)
+{
+    gpuserve_context *context = make_context();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model_options options = streaming_options(0);
+    float want[2 * STREAMED_DIM], got[2 * STREAMED_DIM];
+    const uint64_t whole = device_bytes(context, &options);
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    embed_two(model, want);
+    expect_info(model, "\"streamed_layers\": 0");
+    gpuserve_model_close(&model);
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", whole / 2, &error), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    cr_expect_not_null(strstr(error.hint, "stream_weights"), "%s", error.hint);
+    options = streaming_options(1);
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", whole, &error), GPUSERVE_OK);
+    cr_assert_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    expect_info(model, "\"streamed_layers\": 0"); /* it fits */
+    gpuserve_model_close(&model);
+    for (uint64_t i = 1; i < 4; i++) {
+        /* One stream instead of two takes less, too: only weights are taken away here. */
+        options.max_batch_tokens = 64;
+        cr_assert_eq(gpuserve_context_set_budget(
+                         context, "cuda:0", device_bytes(context, &options) - i * 100000, &error),
+                     GPUSERVE_OK);
+        cr_assert_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error),
+                     GPUSERVE_OK, "%s", error.message);
+        expect_info(model, "\"threads\": 1");
+        embed_two(model, got);
+        cr_expect_eq(memcmp(got, want, sizeof(got)), 0);
+        cr_assert_eq(gpuserve_model_suspend(model, &error), GPUSERVE_OK, "%s", error.message);
+        embed_on_threads(model, want);
+        gpuserve_model_close(&model);
+    }
+    gpuserve_context_unref(&context);
+}
+
+Test(cuda_public, what_streaming_refuses)
+{
+    gpuserve_context *context = make_context();
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    gpuserve_model_options options = streaming_options(1);
+    gpuserve_model *model = NULL;
+
+    cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0", 100000, &error), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error),
+                 GPUSERVE_E_TOO_LARGE);
+    options.dtype = GPUSERVE_DTYPE_INT8;
+    cr_expect_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error),
+                 GPUSERVE_E_UNSUPPORTED);
+    cr_expect_not_null(strstr(error.message, "stream_weights"), "%s", error.message);
+    options.stream_weights = 2;
+    cr_expect_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error),
+                 GPUSERVE_E_INVALID);
+    cr_expect_not_null(strstr(error.message, "stream_weights is 2"), "%s", error.message);
+    options = streaming_options(1);
+    options.device = "cpu";
+    options.dtype = GPUSERVE_DTYPE_INT8;
+    cr_assert_eq(gpuserve_model_open(&model, context, EIGHT_LAYERS, &options, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    expect_info(model, "\"streamed_layers\": 0");
+    gpuserve_model_close(&model);
     gpuserve_context_unref(&context);
 }

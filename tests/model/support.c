@@ -178,6 +178,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .probes = options->probes,
         .observer = options->observer,
         .packed = options->packed,
+        .n_streamed = options->n_streamed,
     };
     struct gsv_exec_options work = {
         .dtype = net.dtype,

@@ -48,6 +48,7 @@ struct load_options {
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
     struct gsv_phase_observer observer;
     struct gsv_packed_file *packed;
+    int32_t n_streamed;
     const char *lora;                        /* directory of a LoRA adapter to merge */
     const struct gsv_adapter_dirs *adapters; /* by request; NULL: none */
 };

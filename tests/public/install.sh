@@ -16,7 +16,7 @@ mv "$work/staged$prefix" "$root"
 pc=$(find "$root" -name gpuserve.pc)
 lib=$(dirname "$(find "$root" -name 'libgpuserve.so.0')")
 test -n "$pc" -a -n "$lib"
-for header in gpuserve.h compute.h context.h convert.h devices.h long_texts.h entities.h model.h retrieval.h run.h tokenizer.h types.h sys/backend.h sys/outputs.h; do
+for header in gpuserve.h compute.h context.h convert.h devices.h long_texts.h entities.h model.h retrieval.h run.h tokenizer.h types.h sys/arithmetic.h sys/backend.h sys/outputs.h; do
     test -f "$root/include/gpuserve/$header"
 done
 PKG_CONFIG_PATH=$(dirname "$pc")

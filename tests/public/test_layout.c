@@ -123,6 +123,8 @@ FIELD(gpuserve_model_options, max_wait_us, 136);
 FIELD(gpuserve_model_options, max_queue_ms, 140);
 FIELD(gpuserve_model_options, adapters, 176);
 FIELD(gpuserve_model_options, heads, 184);
+FIELD(gpuserve_model_options, portable_bits, 192);
+FIELD(gpuserve_model_options, stream_weights, 196);
 
 SIZE(gpuserve_head, 32);
 FIELD(gpuserve_head, struct_size, 0);

@@ -1,8 +1,7 @@
 /*
  * fake.c - a fake tokenizer and model that tests can hold, fail and count.
  *
- * Replaces lib/text and lib/model behind their headers (see fake.h for the behaviour). Held batches
- * wait on a condition; counters are under its lock. All state is global.
+ * Replaces lib/text and lib/model (see fake.h). Held batches wait on a condition.
  */
 #define _GNU_SOURCE
 #include "tests/runtime/fake.h"
@@ -397,12 +396,20 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
     return &spec->facts;
 }
 
-uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
-                       uint32_t dtype)
+int32_t gsv_stored_layers(const struct gsv_spec *spec)
+{
+    (void)spec;
+    return 0;
+}
+
+struct gsv_streamed_bytes gsv_streamed_net_bytes(const struct gsv_spec *spec,
+                                                 const struct gpuserve_backend *backend,
+                                                 uint32_t dtype, int32_t n_streamed)
 {
     (void)backend;
     (void)dtype;
-    return spec->weights;
+    (void)n_streamed;
+    return (struct gsv_streamed_bytes){ spec->weights, 0 };
 }
 
 void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,

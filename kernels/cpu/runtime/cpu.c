@@ -122,6 +122,7 @@ static const struct gpuserve_backend backend = {
     .batch_begin = batch_begin,
     .batch_end = gsv_hostmem_batch_end,
     .stream_wait = gsv_hostmem_stream_wait,
+    .prefetch = gsv_hostmem_prefetch,
     .embed = gsv_cpu_embed,
     .linear = gsv_cpu_linear,
     .add_norm = gsv_cpu_add_norm,

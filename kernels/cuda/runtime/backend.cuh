@@ -281,6 +281,8 @@ gpuserve_status gsv_cuda_batch_end(struct gpuserve_stream *stream, void *to_host
 gpuserve_status gsv_cuda_stream_wait(struct gpuserve_stream *stream, gpuserve_error *error);
 
 /* Operation entries of the table: ops.cu. */
+gpuserve_status gsv_cuda_op_prefetch(struct gpuserve_stream *stream,
+                                     const struct gpuserve_op_prefetch *op);
 gpuserve_status gsv_cuda_op_embed(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_embed *op);
 gpuserve_status gsv_cuda_op_linear(struct gpuserve_stream *stream,

@@ -57,6 +57,15 @@ static gpuserve_status take(struct gpuserve_stream *stream,
     code = cudaEventCreateWithFlags(&stream->done, cudaEventDisableTiming);
     if (code != cudaSuccess)
         return gsv_cuda_fail(device->index, code, "cudaEventCreateWithFlags", error);
+    if (options->flags & GPUSERVE_STREAM_PREFETCHES) {
+        code = cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking);
+        if (code == cudaSuccess)
+            code = cudaEventCreateWithFlags(&stream->reached, cudaEventDisableTiming);
+        if (code == cudaSuccess)
+            code = cudaEventCreateWithFlags(&stream->arrived, cudaEventDisableTiming);
+        if (code != cudaSuccess)
+            return gsv_cuda_fail(device->index, code, "creating the stream of prefetches", error);
+    }
     if (stream->int8_memory)
         code = cudaMemsetAsync(stream->int8_memory, 0, int8_bytes, stream->queue);
     if (code != cudaSuccess)
@@ -145,6 +154,10 @@ static void abandon(struct gpuserve_stream *stream)
 {
     cudaGraph_t graph = NULL;
 
+    if (stream->is_prefetching)
+        (void)cudaStreamWaitEvent(stream->queue, stream->arrived, 0);
+    stream->is_prefetching = false;
+
     if (stream->phase == GSV_PHASE_RECORD &&
         cudaStreamEndCapture(stream->queue, &graph) == cudaSuccess)
         cudaGraphDestroy(graph);
@@ -158,6 +171,12 @@ static void release(struct gpuserve_stream *s)
     if (s->queue)
         abandon(s);
     gsv_graphs_clear(&s->graphs);
+    if (s->copies)
+        cudaStreamDestroy(s->copies);
+    if (s->reached)
+        cudaEventDestroy(s->reached);
+    if (s->arrived)
+        cudaEventDestroy(s->arrived);
     if (s->done)
         cudaEventDestroy(s->done);
     if (s->queue)

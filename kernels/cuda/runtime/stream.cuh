@@ -87,7 +87,12 @@ struct gpuserve_stream {
     enum gsv_stream_phase phase;
     struct gsv_graph *recording;
     struct gsv_tiles tiles;
-    void *to_host; /* the caller's buffer */
+    /* With GPUSERVE_STREAM_PREFETCHES, else NULL: copies of weights beside the batch. */
+    cudaStream_t copies;
+    cudaEvent_t reached; /* the operations queued before a prefetch have ended */
+    cudaEvent_t arrived; /* the last prefetch's copy has ended */
+    bool is_prefetching; /* `arrived` was recorded, and the queue does not wait for it yet */
+    void *to_host;       /* the caller's buffer */
     size_t to_host_size;
     gpuserve_error failure; /* of the current batch; status 0 without a failure */
     struct gsv_graphs graphs;

@@ -486,14 +486,37 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
                                                                    : st;
 }
 
+/* With weight streaming: the first layer with the weights of a streamed layer waits for them, and
+ * starts the copy of the next ones. */
+static gpuserve_status enter_layer(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                   int32_t layer, int32_t *stored)
+{
+    const struct gsv_layer *items = &net->spec->layers[layer];
+
+    if (layer > 0 && items->qkv == items[-1].qkv)
+        return GPUSERVE_OK;
+    ++*stored;
+    return *stored < net->streaming.first
+               ? GPUSERVE_OK
+               : gsv_streaming_prefetch(net, stream, *stored - net->streaming.first + 1);
+}
+
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at)
 {
     const int32_t stages = gsv_stage_count(net->spec);
-    gpuserve_status st = gsv_encode_embed(net, stream, batch, at);
+    const bool streams = net->streaming.n > 0;
+    int32_t stored = -1;
+    gpuserve_status st = streams ? gsv_streaming_prefetch(net, stream, 0) : GPUSERVE_OK;
 
-    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
-        st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
+    if (st == GPUSERVE_OK)
+        st = gsv_encode_embed(net, stream, batch, at);
+    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
+        if (streams && i % stages == 0)
+            st = enter_layer(net, stream, i / stages, &stored);
+        if (st == GPUSERVE_OK)
+            st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
+    }
     return st;
 }
 

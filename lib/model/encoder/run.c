@@ -107,6 +107,8 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     if (st != GPUSERVE_OK)
         goto fail;
     stream = gsv_stream_options(net->spec, backend, options, &work->layout);
+    if (net->streaming.n > 0)
+        stream.flags |= GPUSERVE_STREAM_PREFETCHES;
     st = backend->stream_create(net->device, &work->stream, &stream, error);
     if (st != GPUSERVE_OK)
         goto fail;
@@ -233,7 +235,7 @@ static uint64_t program_of(const struct gsv_exec *work, const struct gsv_run *ru
     /* An embedding has no score; the columns of its precision follow from the dimensions. */
     const uint32_t score = run->score | run->compact.precision;
 
-    if (at->n_ranges > 1 && !hidden_given)
+    if ((at->n_ranges > 1 || work->net->streaming.n > 0) && !hidden_given)
         return GPUSERVE_PROGRAM_ONCE;
     return (hidden_given ? HIDDEN_GIVEN : 0) | (uint64_t)(uint32_t)adapter << 48 |
            (uint64_t)columns << 16 | (uint64_t)run->raw << 14 | (uint64_t)(run->route & 0xF) << 10 |

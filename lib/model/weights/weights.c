@@ -5,6 +5,9 @@
  * threads take the next job from an atomic counter. The first failure stops all threads. The error
  * of the lowest failed job is returned, so the message does not depend on timing.
  *
+ * Streamed layers share memory: the loader loads one of them at a time and copies it to host
+ * memory.
+ *
  * INT8 with calibration skips the encoder's linears here; they are created afterwards on the
  * calling thread (smoothquant.c, then mixed_precision.c).
  */
@@ -51,7 +54,7 @@ static bool smooths(const struct gsv_net *net, const struct gsv_net_options *opt
     return net->dtype == GPUSERVE_DTYPE_INT8 && options->calibration;
 }
 
-static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
+static gpuserve_status alloc_jobs(struct loader *loader, gpuserve_error *error)
 {
     const struct gsv_spec *spec = loader->net->spec;
     size_t capacity = spec->n_items;
@@ -59,11 +62,23 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
     for (size_t i = 0; i < spec->n_items; i++)
         capacity += gsv_chunk_count(&spec->items[i].weight[0]);
     loader->jobs = gsv_alloc_array(capacity, sizeof(*loader->jobs));
-    if (!loader->jobs)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    return loader->jobs ? GPUSERVE_OK : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+}
+
+/* The jobs of a streamed layer; -1: of all other items. */
+static void list_jobs(struct loader *loader, int32_t streamed)
+{
+    const struct gsv_spec *spec = loader->net->spec;
+    const int32_t *layer_of = loader->net->streaming.layer_of;
+
+    loader->n_jobs = 0;
+    atomic_store(&loader->next, 0);
     for (size_t i = 0; i < spec->n_items; i++) {
         const struct gsv_weight *item = &spec->items[i];
         const size_t chunks = item->kind == GSV_ITEM_TABLE ? gsv_chunk_count(&item->weight[0]) : 1;
+
+        if (layer_of && layer_of[i] != streamed)
+            continue;
 
         if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
             continue;
@@ -72,7 +87,6 @@ static gpuserve_status list_jobs(struct loader *loader, gpuserve_error *error)
         for (size_t chunk = 0; chunk < chunks; chunk++)
             loader->jobs[loader->n_jobs++] = (struct weights_job){ i, chunk };
     }
-    return GPUSERVE_OK;
 }
 
 /* Add the row of weight 1 to each row of a chunk that begins at element `begin` of the table. */
@@ -265,6 +279,27 @@ static void work_off_together(struct loader *loader, int32_t n_threads)
         pthread_join(threads[--n], NULL);
 }
 
+static gpuserve_status load_listed(struct loader *loader, gpuserve_error *error)
+{
+    work_off_together(loader, loader->options->n_threads);
+    if (loader->status != GPUSERVE_OK)
+        gsv_error_copy(error, &loader->error);
+    return loader->status;
+}
+
+static gpuserve_status load_items(struct loader *loader, gpuserve_error *error)
+{
+    gpuserve_status st = alloc_jobs(loader, error);
+
+    for (int32_t i = -1; i < loader->net->streaming.n && st == GPUSERVE_OK; i++) {
+        list_jobs(loader, i);
+        st = load_listed(loader, error);
+        if (st == GPUSERVE_OK && i >= 0)
+            st = gsv_streaming_save(loader->net, i, error);
+    }
+    return st;
+}
+
 /* ------------------------------------------------------------------------------------------ net */
 
 static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
@@ -287,7 +322,8 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 
 static gpuserve_status alloc_memory(struct gsv_net *net, gpuserve_error *error)
 {
-    const uint64_t bytes = gsv_net_bytes(net->spec, net->backend, net->dtype);
+    const uint64_t bytes =
+        gsv_streamed_net_bytes(net->spec, net->backend, net->dtype, net->streaming.n).device;
     void *memory;
     const gpuserve_status st =
         net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
@@ -305,7 +341,10 @@ static size_t set_addresses(struct gsv_net *net)
     const struct gsv_spec *spec = net->spec;
     size_t at = 0;
 
+    gsv_streaming_set_addresses(net);
     for (size_t i = 0; i < spec->n_items; i++) {
+        if (net->streaming.n > 0 && net->streaming.layer_of[i] >= 0)
+            continue;
         net->addresses[i] = net->memory + at;
         at += gsv_weight_bytes(spec, net->backend, &spec->items[i], net->dtype);
     }
@@ -341,13 +380,7 @@ static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_op
     gpuserve_status st = gsv_hashes_init(&loader.hashes, net->spec, error);
 
     if (st == GPUSERVE_OK)
-        st = list_jobs(&loader, error);
-    if (st == GPUSERVE_OK) {
-        work_off_together(&loader, options->n_threads);
-        st = loader.status;
-        if (st != GPUSERVE_OK)
-            gsv_error_copy(error, &loader.error);
-    }
+        st = load_items(&loader, error);
     if (st == GPUSERVE_OK && smooths(net, options))
         st = smooth(&loader, error);
     if (st == GPUSERVE_OK)
@@ -367,6 +400,8 @@ static gpuserve_status load_net(struct gsv_net *net, const struct gsv_net_option
         set_addresses(net);
         return GPUSERVE_OK;
     }
+    if (st == GPUSERVE_OK && options->n_streamed > 0)
+        st = gsv_streaming_init(net, options->n_streamed, error);
     if (st == GPUSERVE_OK)
         st = alloc_memory(net, error);
     if (st != GPUSERVE_OK)
@@ -416,6 +451,7 @@ void gsv_net_free(struct gsv_net **out)
         gsv_net_unmap(net);
     else if (net->memory)
         net->backend->memory_free(net->device, net->memory);
+    gsv_streaming_reset(net);
     free(net->linears);
     free(net->recurrent);
     free(net->addresses);

@@ -10,6 +10,21 @@
 #include "lib/model/spec.h"
 #include "lib/model/weights/tensor_reader.h"
 
+/* The products of a streamed layer in gsv_weight_streaming.image. */
+struct gsv_streamed_layer {
+    size_t offset, size;
+};
+
+/* Layers whose products are in host memory: encoder/weight_streaming.c. All zero: none. */
+struct gsv_weight_streaming {
+    int32_t first, n;                  /* stored layers first to first + n - 1, which is the last */
+    struct gsv_streamed_layer *layers; /* [n + 1] */
+    int32_t *layer_of;                 /* [n_items] 0 to n - 1; -1: not streamed */
+    size_t buffer_bytes;               /* of each of the two at the end of gsv_net.memory */
+    char *image;                       /* host memory of this gpuserve_host_memory */
+    uint32_t kind;
+};
+
 struct gsv_net {
     const struct gsv_spec *spec; /* borrowed */
     const struct gpuserve_backend *backend;
@@ -25,6 +40,7 @@ struct gsv_net {
     struct gpuserve_lstm_layer **recurrent; /* [n_items] NULL but for the first item of a layer */
     uint64_t digest[2];
     struct gsv_int8_facts int8;
+    struct gsv_weight_streaming streaming;
     struct gsv_phase_observer observer;
 };
 
@@ -39,6 +55,25 @@ static inline void *gsv_net_address(const struct gsv_net *net, int32_t item)
 {
     return item < 0 ? NULL : net->addresses[item];
 }
+
+/*
+ * Weight streaming, implemented in encoder/weight_streaming.c. `streamed` counts streamed layers
+ * from 0.
+ *
+ *   init, memory_alloc, set_addresses   then for each layer: load its products, save
+ *   prefetch 0                          before the layers of a batch
+ *   prefetch i + 1                      before the operations of streamed layer i; after the last
+ *                                       one nothing is copied
+ */
+gpuserve_status gsv_streaming_init(struct gsv_net *net, int32_t n_streamed, gpuserve_error *error);
+void gsv_streaming_reset(struct gsv_net *net);
+/* The addresses of the products, in the buffers of net->memory. */
+void gsv_streaming_set_addresses(struct gsv_net *net);
+/* Copy the products of a layer from their buffer to host memory. */
+gpuserve_status gsv_streaming_save(const struct gsv_net *net, int32_t streamed,
+                                   gpuserve_error *error);
+gpuserve_status gsv_streaming_prefetch(const struct gsv_net *net, struct gpuserve_stream *stream,
+                                       int32_t streamed);
 
 /* Compute and write an item of relative or rotary positions. Implemented in position_tables.c. */
 gpuserve_status gsv_load_positions(const struct gsv_net *net, struct gsv_reader *reader,

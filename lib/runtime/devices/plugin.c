@@ -61,6 +61,7 @@ static const struct {
     SLOT(batch_begin),
     SLOT(batch_end),
     SLOT(stream_wait),
+    SLOT(prefetch),
     SLOT(embed),
     SLOT(linear),
     SLOT(add_norm),

@@ -245,9 +245,10 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
              reservation->name, shortage->needed, m->weights, m->workspace, m->stream, m->host,
              shortage->what, device, shortage->limit, shortage->used, shortage->free, waited,
              holders);
-    return gsv_hint(error, GPUSERVE_E_TOO_LARGE,
-                    "close or suspend another model, raise the budget, or lower max_batch_tokens, "
-                    "n_threads or the dtype");
+    return gsv_hint(
+        error, GPUSERVE_E_TOO_LARGE,
+        "close or suspend another model, raise the budget, set stream_weights on a GPU, "
+        "or lower max_batch_tokens, n_threads or the dtype");
 }
 
 static void wait_for_more(struct gsv_budget *budget, const struct shortage *shortage,

@@ -194,6 +194,7 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     struct gsv_net_options options = {
         .dtype = plan->dtype,
         .n_threads = plan->n_workers,
+        .n_streamed = plan->n_streamed,
         .progress = progress && progress->progress ? tell_read : NULL,
         .progress_user = &reading,
     };
@@ -399,6 +400,13 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
             model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
             model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);
+    if (model->plan.n_streamed > 0)
+        gsv_log(model->context, GPUSERVE_LOG_INFO,
+                "%s: each batch copies the weights of %d of %d layers, %" PRIu64 " bytes",
+                model->name, model->plan.n_streamed, gsv_stored_layers(model->plan.spec),
+                gsv_streamed_net_bytes(model->plan.spec, model->plan.device.backend,
+                                       model->plan.dtype, model->plan.n_streamed)
+                    .host);
     return GPUSERVE_OK;
 }
 

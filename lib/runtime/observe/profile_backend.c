@@ -265,6 +265,7 @@ static gpuserve_status attention(struct gpuserve_stream *stream,
         return st;                                                                     \
     }
 
+WRAP_OPERATION(prefetch, gpuserve_op_prefetch)
 WRAP_OPERATION(embed, gpuserve_op_embed)
 WRAP_OPERATION(add_norm, gpuserve_op_add_norm)
 WRAP_OPERATION(rotate, gpuserve_op_rotate)
@@ -427,7 +428,7 @@ static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpu
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 49 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 50 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -460,6 +461,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->batch_begin = batch_begin;
     table->batch_end = batch_end;
     table->stream_wait = stream_wait;
+    table->prefetch = prefetch;
     table->embed = embed;
     table->linear = linear;
     table->add_norm = add_norm;

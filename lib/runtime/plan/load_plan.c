@@ -27,6 +27,7 @@
 #define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
 #define MAX_WARMUP 1000000
+#define MIN_STREAMED 3  /* layers; of two, the buffers would need as much as the layers */
 #define GPU_STREAMS 2   /* computation and copies overlap */
 #define GPU_WAIT_US 300 /* gains at low load, costs nothing at high load: docs/batching.md */
 #define QUEUE_TOKENS (1u << 20)
@@ -81,6 +82,9 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->portable_bits > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "portable_bits is %u, neither 0 nor 1",
                         to->portable_bits);
+    if (to->stream_weights > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "stream_weights is %u, neither 0 nor 1",
+                        to->stream_weights);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
@@ -330,6 +334,8 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
 {
     const struct gpuserve_backend *backend = plan->device.backend;
     const uint64_t n = (uint64_t)plan->n_workers;
+    const struct gsv_streamed_bytes weights =
+        gsv_streamed_net_bytes(plan->spec, backend, plan->dtype, plan->n_streamed);
     uint64_t work, stream, wide_work = 0, wide_stream = 0, head_work, head_stream, on_devices;
     struct gsv_memory *memory = &plan->memory;
 
@@ -340,11 +346,11 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
     gsv_entity_bytes(plan->spec, backend, gsv_plan_entity_threads(plan), &head_work, &head_stream);
     wide_work = gsv_add_bytes(wide_work, gsv_mul_bytes(plan->n_replicas, head_work));
     wide_stream = gsv_add_bytes(wide_stream, gsv_mul_bytes(plan->n_replicas, head_stream));
-    memory->weights =
-        gsv_mul_bytes(plan->n_replicas, gsv_net_bytes(plan->spec, backend, plan->dtype));
+    memory->weights = gsv_mul_bytes(plan->n_replicas, weights.device);
     memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
     memory->stream = gsv_add_bytes(gsv_mul_bytes(n, stream), wide_stream);
-    memory->host = gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan);
+    memory->host = gsv_add_bytes(gsv_mul_bytes(plan->n_replicas, weights.host),
+                                 gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan));
     on_devices = gsv_add_bytes(gsv_add_bytes(memory->weights, memory->workspace), memory->stream);
     plan->total_bytes = gsv_add_bytes(on_devices, memory->host);
     plan->device_bytes = plan->device.is_cpu ? plan->total_bytes : on_devices / plan->n_replicas;
@@ -385,20 +391,57 @@ static gpuserve_status check_model_budget(const struct gsv_plan *plan, uint64_t 
                     "n_threads or the dtype");
 }
 
+/* Sets the streamed layers and the streams, and counts the bytes. */
+static bool count_streamed(struct gsv_plan *plan, int32_t n_streamed, int32_t batch_tokens)
+{
+    plan->n_streamed = n_streamed;
+    plan->n_workers = (n_streamed > 0 ? 1 : GPU_STREAMS) * (int32_t)plan->n_replicas;
+    return count_bytes(plan, batch_tokens);
+}
+
+/* Streams as few layers as let the model fit; none if even all of them do not. */
+static bool fits_with_streaming(struct gsv_plan *plan, int32_t batch_tokens)
+{
+    const int32_t n = gsv_stored_layers(plan->spec);
+
+    for (int32_t i = MIN_STREAMED; i <= n; i++)
+        if (count_streamed(plan, i, batch_tokens) && gsv_plan_fits(plan, &plan->max_available))
+            return true;
+    (void)count_streamed(plan, 0, batch_tokens);
+    return false;
+}
+
 /* Use the requested number of tokens; by default the usual number, halved until the model fits. */
 static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wanted, uint32_t usual,
-                                           gpuserve_error *error)
+                                           bool streams, gpuserve_error *error)
 {
     int32_t tokens = (int32_t)(wanted ? wanted : usual);
 
+    plan->n_streamed = 0;
     if (!count_bytes(plan, tokens))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                         "%s: the model's memory size overflows 64 bits", gsv_dir_path(plan->dir));
-    while (!wanted && !gsv_plan_fits(plan, &plan->max_available) && tokens > plan->max_tokens) {
+    while (!gsv_plan_fits(plan, &plan->max_available)) {
+        if (streams && fits_with_streaming(plan, tokens))
+            break;
+        if (wanted || tokens <= plan->max_tokens)
+            break;
         tokens /= 2;
         (void)count_bytes(plan, tokens); /* less than a sum that could be counted */
     }
     return GPUSERVE_OK;
+}
+
+/* Weights are streamed to a GPU, and not those of int8, which are made on the device. */
+static gpuserve_status may_stream(const struct gsv_plan *plan, bool wanted, bool *streams,
+                                  gpuserve_error *error)
+{
+    *streams = wanted && !plan->device.is_cpu;
+    if (!*streams || plan->dtype != GPUSERVE_DTYPE_INT8)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+             "stream_weights does not support int8, whose weights are measured on the device");
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float16 or bfloat16");
 }
 
 static uint64_t wait_ns(const struct gsv_plan *plan, uint32_t wanted_us)
@@ -435,6 +478,7 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
                                       const gpuserve_model_options *options, gpuserve_error *error)
 {
     const uint32_t fallback = plan->device.is_cpu ? CPU_BATCH_TOKENS : GPU_BATCH_TOKENS;
+    bool streams;
     gpuserve_status st = choose_threads(plan, context, options->n_threads, error);
 
     if (st == GPUSERVE_OK)
@@ -463,7 +507,9 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     }
     if (!gsv_computes_in(plan->facts, plan->dtype))
         return gsv_fail_dtype(plan->facts, error);
-    st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, error);
+    st = may_stream(plan, options->stream_weights != 0, &streams, error);
+    if (st == GPUSERVE_OK)
+        st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, streams, error);
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 

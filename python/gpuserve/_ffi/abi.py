@@ -262,6 +262,7 @@ class ModelOptions(Structure):
         ("adapters", c_char_p),
         ("heads", c_char_p),
         ("portable_bits", c_uint32),
+        ("stream_weights", c_uint32),
     ]
 
 
