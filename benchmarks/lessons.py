@@ -49,6 +49,11 @@ PLAN = {
     "build/examples/two_models_one_device 1:64": Plan(
         "build/examples/two_models_one_device random:bert-tiny,seed=3 random:bert-tiny,seed=4"),
     "build/examples/two_models_one_device 1:1 cuda": Plan(needs="cuda"),
+    "gpuserve bench MODEL --device cuda:0": Plan("gpuserve bench MODEL --device cuda:0 --seconds 0.05", needs="cuda"),
+    "gpuserve bench MODEL --device cuda:0 --stream-weights --device-budget 4G": Plan(
+        "gpuserve bench MODEL --device cuda:0 --stream-weights --device-budget 4G --seconds 0.05", needs="cuda"),
+    "gpuserve bench --random layers=24,hidden=2048 --device cuda:0 --dtype fp16 --stream-weights --device-budget 2G": Plan(
+        "gpuserve bench --random bert-tiny --device cuda:0 --dtype fp16 --stream-weights --seconds 0.05", needs="cuda", gigabytes=6),
     "gpuserve bench MODEL --share 8 --plot share.svg": Plan(
         "gpuserve bench MODEL --share 2 --plot share.svg --seconds 0.05"),
     "gpuserve bench --random bert-base --share 8 --rate 5": Plan(

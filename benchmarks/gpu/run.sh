@@ -234,6 +234,10 @@ lessons() {
     [ -n "$prebuilt" ] && examples=$prebuilt
     "$server" bench --random bert-base --device cuda:0 --workload W1-8,W1-128,W2 --seconds 1
     "$server" bench --random bert-base --device cuda:0 --share 6 --seconds 1
+    for words in "" "--stream-weights --device-budget 900M"; do
+        # shellcheck disable=SC2086
+        "$server" bench --random layers=12,hidden=2048 --device cuda:0 --dtype fp16 --workload W1-8,W1-128,W2 --seconds 1 $words
+    done
     "$examples/matmul_ladder" cuda:0
     "$examples/lstm" cuda:0
     "$examples/two_models_one_device" 1:16 cuda

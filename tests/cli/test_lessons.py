@@ -31,6 +31,10 @@ SMALL = {
     "build/examples/two_models_one_device 1:64": (
         "build/examples/two_models_one_device random:bert-tiny,seed=3 random:bert-tiny,seed=4", 0, "large answers"),
     "build/examples/two_models_one_device 1:1 cuda": (None, *NO_PLUGIN),
+    "gpuserve bench MODEL --device cuda:0": (TINY + "--device cuda:0", *NO_PLUGIN),
+    "gpuserve bench MODEL --device cuda:0 --stream-weights --device-budget 4G": (
+        TINY + "--device cuda:0 --stream-weights --device-budget 4G", *NO_PLUGIN),
+    "gpuserve bench --random layers=24,hidden=2048 --device cuda:0 --dtype fp16 --stream-weights --device-budget 2G": (None, *NO_PLUGIN),
     "gpuserve bench MODEL --share 8 --plot share.svg": (TINY + "--share 2 --plot share.svg", 0, "utilization"),
     "gpuserve bench --random bert-base --share 8 --rate 5": (TINY + "--share 2 --rate 200", 0, "200.0"),
     "gpuserve doctor": (None, 0, "processor"),
