@@ -16,6 +16,7 @@ more. With --complete, so is a program of tests/programs.txt that did not run. E
 """
 import argparse
 import json
+import pathlib
 import re
 import sys
 
@@ -66,6 +67,8 @@ def main():
     parser.add_argument("--complete", action="store_true")
     options = parser.parse_args()
     total, results, durations = [0, 0, 0], {}, {}
+    if not pathlib.Path(options.log).exists():
+        sys.exit("no test was run: none of those chosen belongs to this build's suites")
     with open(options.log, encoding="utf-8") as log:
         for line in log:
             test = json.loads(line)

@@ -33,11 +33,28 @@ compile_sanitized()
     rm -f "$1/meson-logs/testlog.json"
 }
 
+# run_sanitized FOLDER MESON_OPTION... -- [CHOICE...]: a choice is one of `./dev test`; none: all.
+run_sanitized()
+{
+    local folder=$1 options=() chosen=() list
+    shift
+    while [[ $1 != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    if (($# > 0)); then
+        list=$(python3 tools/select_tests.py "$folder" names "$@") || return 1
+        mapfile -t chosen <<<"$list"
+    fi
+    run_tests "$folder" "${options[@]}" "${chosen[@]}"
+}
+
 cmd_asan()
 {
     configure_asan
     compile_sanitized build-asan
-    run_tests build-asan --timeout-multiplier 6 --no-suite source --no-suite plain --no-suite deploy "$@"
+    run_sanitized build-asan --timeout-multiplier 6 --no-suite source --no-suite plain --no-suite deploy -- "$@"
 }
 
 cmd_tsan()
@@ -45,6 +62,6 @@ cmd_tsan()
     configure_sanitized build-tsan thread 2
     compile_sanitized build-tsan
     TSAN_OPTIONS=halt_on_error=1:exitcode=66:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tools/dev/tsan.supp \
-        run_tests build-tsan --timeout-multiplier 10 --no-suite source --no-suite cli \
-        --no-suite plain --no-suite deploy --no-suite oracle "$@"
+        run_sanitized build-tsan --timeout-multiplier 10 --no-suite source --no-suite cli \
+        --no-suite plain --no-suite deploy --no-suite oracle -- "$@"
 }
