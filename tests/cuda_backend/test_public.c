@@ -480,15 +480,33 @@ static void embed_two(gpuserve_model *model, float *vectors)
                  GPUSERVE_OK, "%s", error.message);
 }
 
-/* Bytes on the device without streaming. */
-static uint64_t device_bytes(gpuserve_context *context, const gpuserve_model_options *options)
+/* Bytes on the device, and of the weights there. */
+static uint64_t device_bytes(gpuserve_context *context, const gpuserve_model_options *options,
+                             uint64_t *weights)
 {
     gpuserve_footprint footprint = GPUSERVE_FOOTPRINT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     cr_assert_eq(gpuserve_model_footprint(context, DEEP_MODEL, options, &footprint, &error),
                  GPUSERVE_OK, "%s", error.message);
+    *weights = footprint.weights_bytes;
     return footprint.weights_bytes + footprint.workspace_bytes + footprint.stream_bytes;
+}
+
+/* Bytes of the only model. */
+static unsigned long long bytes_listed(gpuserve_context *context)
+{
+    static const char key[] = "\"bytes\": ";
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    char text[8192];
+    const char *at;
+    size_t size;
+
+    cr_assert_eq(gpuserve_context_models(context, text, sizeof(text), &size, &error), GPUSERVE_OK,
+                 "%s", error.message);
+    at = strstr(text, key);
+    cr_assert_not_null(at, "%s", text);
+    return strtoull(at + strlen(key), NULL, 10);
 }
 
 struct streamed_model {
@@ -530,7 +548,8 @@ Test(cuda_public, a_model_larger_than_the_device_is_streamed)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model_options options = streaming_options(0);
     float want[2 * STREAMED_DIM], got[2 * STREAMED_DIM];
-    const uint64_t whole = device_bytes(context, &options);
+    uint64_t weights, on_device;
+    const uint64_t whole = device_bytes(context, &options, &weights);
     gpuserve_model *model = NULL;
 
     cr_assert_eq(gpuserve_model_open(&model, context, DEEP_MODEL, &options, &error), GPUSERVE_OK,
@@ -553,7 +572,8 @@ Test(cuda_public, a_model_larger_than_the_device_is_streamed)
         /* One stream instead of two takes less, too: only weights are taken away here. */
         options.max_batch_tokens = 64;
         cr_assert_eq(gpuserve_context_set_budget(
-                         context, "cuda:0", device_bytes(context, &options) - i * 100000, &error),
+                         context, "cuda:0",
+                         device_bytes(context, &options, &on_device) - i * 100000, &error),
                      GPUSERVE_OK);
         cr_assert_eq(gpuserve_model_open(&model, context, DEEP_MODEL, &options, &error),
                      GPUSERVE_OK, "%s", error.message);
@@ -561,6 +581,7 @@ Test(cuda_public, a_model_larger_than_the_device_is_streamed)
         embed_two(model, got);
         cr_expect_eq(memcmp(got, want, sizeof(got)), 0);
         cr_assert_eq(gpuserve_model_suspend(model, &error), GPUSERVE_OK, "%s", error.message);
+        cr_expect_geq(bytes_listed(context), weights); /* on the device before, and streamed */
         embed_on_threads(model, want);
         gpuserve_model_close(&model);
     }

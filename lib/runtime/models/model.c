@@ -404,9 +404,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
         gsv_log(model->context, GPUSERVE_LOG_INFO,
                 "%s: each batch copies the weights of %d of %d layers, %" PRIu64 " bytes",
                 model->name, model->plan.n_streamed, gsv_stored_layers(model->plan.spec),
-                gsv_streamed_net_bytes(model->plan.spec, model->plan.device.backend,
-                                       model->plan.dtype, model->plan.n_streamed)
-                    .host);
+                model->plan.streamed_bytes);
     return GPUSERVE_OK;
 }
 
@@ -444,7 +442,9 @@ void gsv_model_offload(struct gsv_model *model)
         gsv_model_unload(model);
         return;
     }
-    gsv_budget_release_all_but(model->context, &model->reservation, offloaded_bytes(&model->plan));
+    gsv_budget_release_all_but(model->context, &model->reservation,
+                               offloaded_bytes(&model->plan) +
+                                   model->plan.n_replicas * model->plan.streamed_bytes);
     gsv_trim_heaps();
 }
 

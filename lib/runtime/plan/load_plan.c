@@ -347,6 +347,7 @@ static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
     wide_work = gsv_add_bytes(wide_work, gsv_mul_bytes(plan->n_replicas, head_work));
     wide_stream = gsv_add_bytes(wide_stream, gsv_mul_bytes(plan->n_replicas, head_stream));
     memory->weights = gsv_mul_bytes(plan->n_replicas, weights.device);
+    plan->streamed_bytes = weights.host;
     memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
     memory->stream = gsv_add_bytes(gsv_mul_bytes(n, stream), wide_stream);
     memory->host = gsv_add_bytes(gsv_mul_bytes(plan->n_replicas, weights.host),

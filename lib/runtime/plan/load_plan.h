@@ -53,8 +53,9 @@ struct gsv_plan {
     struct gsv_pair_frame frame;     /* of facts->pair_template */
     struct gsv_late_plan late;       /* of facts->late */
     int32_t n_streamed; /* stored layers whose weights are streamed: gsv_streamed_net_bytes() */
-    int32_t n_workers;  /* worker threads with one stream each; as many for each replica */
-    bool has_wide;      /* one more stream shared by all workers: see batch_formation.c */
+    uint64_t streamed_bytes; /* of them in host memory, for each replica */
+    int32_t n_workers;       /* worker threads with one stream each; as many for each replica */
+    bool has_wide;           /* one more stream shared by all workers: see batch_formation.c */
     struct gsv_exec_options narrow;
     struct gsv_exec_options wide;
     uint64_t max_wait_ns; /* of a partial batch, while the device is busy */
