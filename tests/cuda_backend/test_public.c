@@ -615,3 +615,44 @@ Test(cuda_public, what_streaming_refuses)
     gpuserve_model_close(&model);
     gpuserve_context_unref(&context);
 }
+
+/* Calls of CUDA in the load fail in turn. */
+Test(cuda_public, a_streamed_load_that_fails_leaves_nothing)
+{
+    gpuserve_model_options options = streaming_options(1);
+    int n_failed = 0;
+
+    for (uint64_t n = 1;; n += IS_SANITIZED ? 61 : 13) {
+        gpuserve_context *context = make_context();
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        gpuserve_model *model = NULL;
+        struct gsv_emu_counters c;
+        uint64_t weights;
+        gpuserve_status st;
+        bool has_failed;
+
+        cr_assert_eq(gpuserve_context_set_budget(context, "cuda:0",
+                                                 device_bytes(context, &options, &weights) - 100000,
+                                                 &error),
+                     GPUSERVE_OK);
+        gsv_emu_fail_call(n, 2); /* out of memory */
+        st = gpuserve_model_open(&model, context, DEEP_MODEL, &options, &error);
+        has_failed = gsv_emu_failed_call() != NULL;
+        gsv_emu_fail_call(0, 0);
+        if (st != GPUSERVE_OK) {
+            cr_expect(has_failed && error.message[0], "call %llu: %s", (unsigned long long)n,
+                      error.message);
+            n_failed++;
+        } else if (!has_failed) {
+            expect_info(model, "\"threads\": 1");
+        }
+        gpuserve_model_close(&model);
+        gpuserve_context_unref(&context);
+        gsv_emu_get_counters(&c);
+        cr_expect_eq(c.live_allocations, 0, "call %llu", (unsigned long long)n);
+        cr_expect_eq(c.live_objects, 0, "call %llu", (unsigned long long)n);
+        if (!has_failed)
+            break;
+    }
+    cr_expect_geq(n_failed, IS_SANITIZED ? 1 : 5);
+}

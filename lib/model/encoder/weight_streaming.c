@@ -3,7 +3,7 @@
  * batch.
  *
  *   device memory   all other items | buffer 0 | buffer 1
- *   host memory     products of stored layer `first` | of the next one | ...
+ *   host memory     products of stored layer `first`, of the next one, ..., each on its own
  *
  * The products of streamed layer i are computed from buffer i % 2. While a layer computes, the
  * products of the next one are copied into the other buffer (double buffering): the prefetch that
@@ -73,17 +73,33 @@ struct gsv_streamed_bytes gsv_streamed_net_bytes(const struct gsv_spec *spec,
     return bytes;
 }
 
+/* One allocation for each layer: pinning many gigabytes in one call takes longer than a device that
+ * answers may take. */
+static gpuserve_status alloc_layer(struct gsv_net *net, struct gsv_streamed_layer *layer,
+                                   gpuserve_error *error)
+{
+    struct gsv_weight_streaming *streaming = &net->streaming;
+    void *image;
+    gpuserve_status st =
+        net->backend->host_alloc(net->device, &image, layer->size, streaming->kind, error);
+
+    if (st == GPUSERVE_E_UNSUPPORTED) { /* a host backend */
+        streaming->kind = GPUSERVE_HOST_PAGEABLE;
+        st = net->backend->host_alloc(net->device, &image, layer->size, streaming->kind, error);
+    }
+    if (st == GPUSERVE_OK)
+        layer->image = image;
+    return st;
+}
+
 gpuserve_status gsv_streaming_init(struct gsv_net *net, int32_t n_streamed, gpuserve_error *error)
 {
     const struct gsv_spec *spec = net->spec;
     struct gsv_weight_streaming *streaming = &net->streaming;
-    const struct gsv_streamed_bytes bytes =
-        gsv_streamed_net_bytes(spec, net->backend, net->dtype, n_streamed);
-    void *image;
-    gpuserve_status st;
 
     streaming->first = gsv_stored_layers(spec) - n_streamed;
-    streaming->layers = gsv_alloc_array((size_t)n_streamed + 1, sizeof(*streaming->layers));
+    streaming->kind = GPUSERVE_HOST_PINNED;
+    streaming->layers = gsv_alloc_array((size_t)n_streamed, sizeof(*streaming->layers));
     streaming->layer_of = gsv_alloc_array(spec->n_items, sizeof(*streaming->layer_of));
     if (!streaming->layers || !streaming->layer_of)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
@@ -92,25 +108,18 @@ gpuserve_status gsv_streaming_init(struct gsv_net *net, int32_t n_streamed, gpus
     for (int32_t i = 0; i < n_streamed; i++) {
         const int32_t layer = gsv_stored_layer(spec, streaming->first + i);
         struct gsv_streamed_layer *at = &streaming->layers[i];
+        gpuserve_status st;
 
         at->size = (size_t)product_bytes(spec, net->backend, net->dtype, streaming->first + i);
-        at[1].offset = at->offset + at->size;
         streaming->buffer_bytes =
             at->size > streaming->buffer_bytes ? at->size : streaming->buffer_bytes;
         for (int32_t p = 0; p < product_count(spec, layer); p++)
             streaming->layer_of[product_item(spec, layer, p)] = i;
+        st = alloc_layer(net, at, error);
+        if (st != GPUSERVE_OK)
+            return gsv_fail_in(error, st, "streamed layer %d of %d", i + 1, n_streamed);
+        streaming->n++;
     }
-    streaming->kind = GPUSERVE_HOST_PINNED;
-    st = net->backend->host_alloc(net->device, &image, (size_t)bytes.host, streaming->kind, error);
-    if (st == GPUSERVE_E_UNSUPPORTED) { /* a host backend */
-        streaming->kind = GPUSERVE_HOST_PAGEABLE;
-        st = net->backend->host_alloc(net->device, &image, (size_t)bytes.host, streaming->kind,
-                                      error);
-    }
-    if (st != GPUSERVE_OK)
-        return gsv_fail_in(error, st, "the streamed weights of %d layers", n_streamed);
-    streaming->image = image;
-    streaming->n = n_streamed;
     return GPUSERVE_OK;
 }
 
@@ -118,8 +127,8 @@ void gsv_streaming_reset(struct gsv_net *net)
 {
     struct gsv_weight_streaming *streaming = &net->streaming;
 
-    if (streaming->image)
-        net->backend->host_free(net->device, streaming->image, streaming->kind);
+    for (int32_t i = 0; i < streaming->n; i++)
+        net->backend->host_free(net->device, streaming->layers[i].image, streaming->kind);
     free(streaming->layers);
     free(streaming->layer_of);
     memset(streaming, 0, sizeof(*streaming));
@@ -154,8 +163,8 @@ gpuserve_status gsv_streaming_save(const struct gsv_net *net, int32_t streamed,
 {
     const struct gsv_streamed_layer *layer = &net->streaming.layers[streamed];
 
-    return net->backend->memory_read(net->device, net->streaming.image + layer->offset,
-                                     buffer_of(net, streamed), layer->size, error);
+    return net->backend->memory_read(net->device, layer->image, buffer_of(net, streamed),
+                                     layer->size, error);
 }
 
 gpuserve_status gsv_streaming_prefetch(const struct gsv_net *net, struct gpuserve_stream *stream,
@@ -165,7 +174,7 @@ gpuserve_status gsv_streaming_prefetch(const struct gsv_net *net, struct gpuserv
 
     if (streamed < net->streaming.n) {
         op.to = buffer_of(net, streamed);
-        op.from = net->streaming.image + net->streaming.layers[streamed].offset;
+        op.from = net->streaming.layers[streamed].image;
         op.size = net->streaming.layers[streamed].size;
     }
     return net->backend->prefetch(stream, &op);

@@ -10,19 +10,19 @@
 #include "lib/model/spec.h"
 #include "lib/model/weights/tensor_reader.h"
 
-/* The products of a streamed layer in gsv_weight_streaming.image. */
+/* The products of a streamed layer in host memory of the kind gsv_weight_streaming.kind. */
 struct gsv_streamed_layer {
-    size_t offset, size;
+    char *image;
+    size_t size;
 };
 
 /* Layers whose products are in host memory: encoder/weight_streaming.c. All zero: none. */
 struct gsv_weight_streaming {
     int32_t first, n;                  /* stored layers first to first + n - 1, which is the last */
-    struct gsv_streamed_layer *layers; /* [n + 1] */
+    struct gsv_streamed_layer *layers; /* [n] */
     int32_t *layer_of;                 /* [n_items] 0 to n - 1; -1: not streamed */
     size_t buffer_bytes;               /* of each of the two at the end of gsv_net.memory */
-    char *image;                       /* host memory of this gpuserve_host_memory */
-    uint32_t kind;
+    uint32_t kind;                     /* gpuserve_host_memory of the layers */
 };
 
 struct gsv_net {
