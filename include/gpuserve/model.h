@@ -136,9 +136,9 @@ typedef struct gpuserve_model_options {
                                        copies them to the device, layer by layer, beside the
                                        computation. A batch then takes at least the time of the
                                        copies: see docs/lessons.md. One stream instead of two. Not
-                                       for int8: GPUSERVE_E_UNSUPPORTED. Without
-                                       effect on a CPU, whose weights use_mmap maps. gpuserve_model_info()
-                                       tells the number of layers. Since: 0.2 */
+                                       for int8: GPUSERVE_E_UNSUPPORTED. Without effect on a CPU,
+                                       whose weights use_mmap maps. gpuserve_model_info() tells the
+                                       number of layers. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */

@@ -489,16 +489,14 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
 /* With weight streaming: the first layer with the weights of a streamed layer waits for them, and
  * starts the copy of the next ones. */
 static gpuserve_status enter_layer(const struct gsv_net *net, struct gpuserve_stream *stream,
-                                   int32_t layer, int32_t *stored)
+                                   int32_t layer)
 {
     const struct gsv_layer *items = &net->spec->layers[layer];
+    const int32_t streamed = net->streaming.layer_of[items->qkv];
+    const bool is_first = layer == 0 || items->qkv != items[-1].qkv;
 
-    if (layer > 0 && items->qkv == items[-1].qkv)
-        return GPUSERVE_OK;
-    ++*stored;
-    return *stored < net->streaming.first
-               ? GPUSERVE_OK
-               : gsv_streaming_prefetch(net, stream, *stored - net->streaming.first + 1);
+    return streamed >= 0 && is_first ? gsv_streaming_prefetch(net, stream, streamed + 1)
+                                     : GPUSERVE_OK;
 }
 
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
@@ -506,14 +504,13 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
 {
     const int32_t stages = gsv_stage_count(net->spec);
     const bool streams = net->streaming.n > 0;
-    int32_t stored = -1;
     gpuserve_status st = streams ? gsv_streaming_prefetch(net, stream, 0) : GPUSERVE_OK;
 
     if (st == GPUSERVE_OK)
         st = gsv_encode_embed(net, stream, batch, at);
     for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
         if (streams && i % stages == 0)
-            st = enter_layer(net, stream, i / stages, &stored);
+            st = enter_layer(net, stream, i / stages);
         if (st == GPUSERVE_OK)
             st = gsv_encode_stage(net, stream, batch, at, i / stages, i % stages);
     }
