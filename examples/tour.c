@@ -102,7 +102,7 @@ static int embed(gpuserve_model *model, const char *const *texts, size_t n)
     const size_t dim = gpuserve_model_dim(model);
     float *vectors = calloc(n * dim, sizeof(*vectors));
     gpuserve_item *items = calloc(n, sizeof(*items));
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t n_tokens = 0;
     double started = now_ms(), took;

@@ -98,7 +98,8 @@ gpuserve_entity_query_create(gpuserve_entity_query **query, gpuserve_model *mode
  * Run a query, blocking: the job in parts of bounded size, and the head on each.
  *
  * @param job  May be NULL. Of its fields only `deadline_us` (of the whole call), `priority`, `cache`,
- *             `client`, `expected_fingerprint`, `items` and `result` (sums over all parts) apply.
+ *             `client`, `expected_fingerprint`, `items` and `result` (sums over all parts) apply;
+ *             another one that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run() and gpuserve_entity_query_decode(). After a failure there are no entities,
  *         and `items` of the parts before it are written.
  *

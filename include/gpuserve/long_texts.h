@@ -148,8 +148,9 @@ GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts 
  * Compute all windows, blocking. Does nothing if all are computed.
  *
  * @param model  The model of gpuserve_long_texts_create().
- * @param how    deadline_us (of the whole call), priority, cache, client, expected_fingerprint and
- *               result (sums over all windows) are used, other fields are ignored; may be NULL.
+ * @param job    May be NULL. Of its fields `deadline_us` (of the whole call), `priority`, `cache`,
+ *               `client`, `expected_fingerprint` and `result` (sums over all windows) apply; another
+ *               one that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run(). GPUSERVE_E_MISMATCH also if the model was swapped since the creation.
  *         GPUSERVE_E_NUMERIC: the vectors of a window are NaN or infinite. After a failure a repeated
  *         call continues with the windows that are not computed.
@@ -158,7 +159,7 @@ GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts 
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_long_texts_run(gpuserve_long_texts *long_texts, gpuserve_model *model,
-                        const gpuserve_job *how, gpuserve_error *error);
+                        const gpuserve_job *job, gpuserve_error *error);
 
 /**
  * The next job, for callers that submit asynchronously: next(), gpuserve_submit(), and after

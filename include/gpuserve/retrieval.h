@@ -41,7 +41,7 @@ typedef struct gpuserve_rerank_options {
                                          _RAW. COSINE: -1 to 1 with both. MAX_SIM: _RAW is the sum of
                                          gpuserve_max_sim(); the others divide the sum by n_query,
                                          -1 to 1 */
-    uint32_t       truncation;      /**< gpuserve_truncation */
+    uint32_t       reserved;        /**< zero */
     size_t         top_n;           /**< max documents in `order`; default all */
     size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
     const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
@@ -51,18 +51,10 @@ typedef struct gpuserve_rerank_options {
     const char    *document_prompt; /**< COSINE, MAX_SIM: prefix of documents; default the model's
                                          prompt "document", "passage" or "corpus", else its default
                                          one */
-    gpuserve_item *items;           /**< [n_documents], or NULL */
-    int64_t        deadline_us;     /**< this and the next three, `result` and `client`: as in
-                                         gpuserve_job */
-    uint32_t       priority;
-    uint32_t       cache;
-    const char    *expected_fingerprint;
-    gpuserve_result *result;        /**< includes the tokens of the query */
-    uint64_t       client;
 } gpuserve_rerank_options;
 
 /* clang-format off */
-#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -70,12 +62,17 @@ typedef struct gpuserve_rerank_options {
  *
  * @param query        UTF-8, borrowed for the call.
  * @param documents    [n_documents] UTF-8, borrowed for the call. A pair (or a text) over the
- *                     model's token limit is cut and marked in options->items.
+ *                     model's token limit is cut and marked in job->items.
  * @param n_documents  0 is allowed and does nothing.
  * @param scores       Receives n_documents scores, score i for documents[i]; higher is better.
  * @param order        Receives the indices of the best options->top_n documents, best first; equal
  *                     scores in document order, NaN last. May be NULL.
  * @param capacity     Elements at `scores`, and at `order` if given; at least n_documents.
+ * @param options      May be NULL.
+ * @param job          May be NULL. Of its fields `deadline_us` (of the whole call), `priority`, `cache`,
+ *                     `client`, `expected_fingerprint`, `truncation`, `items` ([n_documents]) and
+ *                     `result` (sums over all parts, with the tokens of the query) apply; another one
+ *                     that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports no method, or not
  *         options->method
  *
@@ -84,7 +81,8 @@ typedef struct gpuserve_rerank_options {
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *documents,
                 size_t n_documents, float *scores, size_t *order, size_t capacity,
-                const gpuserve_rerank_options *options, gpuserve_error *error);
+                const gpuserve_rerank_options *options, const gpuserve_job *job,
+                gpuserve_error *error);
 
 /* =================================================================================== sparse */
 

@@ -418,27 +418,6 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_run(gpuserve_model     *
                                                            const gpuserve_job *job,
                                                            gpuserve_error     *error);
 
-/** Options of gpuserve_embed(); the fields are as in gpuserve_job. */
-typedef struct gpuserve_embed_options {
-    uint32_t       struct_size;
-    uint32_t       dimensions;
-    uint32_t       truncation;
-    uint32_t       normalize;
-    const char    *prompt_name;
-    const char    *prompt;
-    gpuserve_item *items;
-    int64_t        deadline_us;
-    uint32_t       priority;
-    uint32_t       cache;
-    const char    *expected_fingerprint;
-    gpuserve_result *result;
-    uint64_t       client;
-} gpuserve_embed_options;
-
-/* clang-format off */
-#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-/* clang-format on */
-
 /**
  * Embed a batch of texts, blocking until every vector is written.
  *
@@ -449,7 +428,10 @@ typedef struct gpuserve_embed_options {
  * @param vectors   Receives n_texts * gpuserve_model_dim(model) floats (or options->dimensions per
  *                  text), row i for texts[i]. The caller's memory; unchanged on failure.
  * @param n_floats  Capacity of `vectors` in floats.
- * @param options   May be NULL: the model's defaults.
+ * @param options   May be NULL: the model's defaults. Fields as in gpuserve_run(), except those that
+ *                  this call sets, which must be zero: task, n_items, inputs (texts, pairs, ids,
+ *                  their sizes and offsets) and output. precision must be zero too: `vectors` are
+ *                  floats. Any other one is GPUSERVE_E_INVALID, and the message names it.
  * @param error     May be NULL; written on failure only.
  * @return as gpuserve_run()
  *
@@ -459,29 +441,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_embed(gpuserve_model    
                                                              const char *const *texts,
                                                              size_t n_texts, float *vectors,
                                                              size_t n_floats,
-                                                             const gpuserve_embed_options *options,
+                                                             const gpuserve_job *options,
                                                              gpuserve_error *error);
-
-/** Options of gpuserve_classify(); the fields are as in gpuserve_job. */
-typedef struct gpuserve_classify_options {
-    uint32_t           struct_size;
-    uint32_t           truncation;
-    uint32_t           score;
-    uint32_t           reserved;
-    const char *const *pairs; /**< [n_texts] second texts for a text pair model, or NULL */
-    gpuserve_item     *items;
-    int64_t            deadline_us;
-    uint32_t           priority;
-    uint32_t           cache;
-    const char        *expected_fingerprint;
-    gpuserve_result   *result;
-    uint64_t           client;
-    const char        *heads;
-} gpuserve_classify_options;
-
-/* clang-format off */
-#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-/* clang-format on */
 
 /**
  * Compute the score of every label for a batch of texts, blocking.
@@ -491,13 +452,15 @@ typedef struct gpuserve_classify_options {
  *                  these heads: see gpuserve_job. Probabilities unless the model is a regression or
  *                  options->score says otherwise.
  * @param n_floats  Capacity of `scores` in floats.
+ * @param options   As in gpuserve_embed(), but `pairs` and `pair_sizes` are allowed: the second texts
+ *                  for a text pair model.
  * @return as gpuserve_run()
  *
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
     gpuserve_model *model, const char *const *texts, size_t n_texts, float *scores, size_t n_floats,
-    const gpuserve_classify_options *options, gpuserve_error *error);
+    const gpuserve_job *options, gpuserve_error *error);
 
 /**
  * Scores of zero-shot classification with a model of natural language inference (NLI), as transformers'

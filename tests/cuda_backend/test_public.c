@@ -156,7 +156,7 @@ static void rank_on(gpuserve_model *model, uint32_t score, float *scores, size_t
 
     options.score = score;
     cr_assert_eq(gpuserve_rerank(model, "w20 w21 w3", documents, N_DOCUMENTS, scores, order,
-                                 N_DOCUMENTS, &options, &error),
+                                 N_DOCUMENTS, &options, NULL, &error),
                  GPUSERVE_OK, "%s", error.message);
 }
 

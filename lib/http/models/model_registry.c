@@ -484,7 +484,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
 {
     char varied[40];
     const char *const text = varied, *const pair = "steady";
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const size_t n = served->can_embed ? served->dim : served->n_labels;
     gpuserve_status st;
     float *row;

@@ -14,6 +14,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdlib.h>
@@ -325,14 +326,14 @@ GPUSERVE_API gpuserve_status gpuserve_entity_query_run(gpuserve_entity_query *qu
                                                        gpuserve_error *error)
 {
     const uint64_t begin_ns = gsv_now_ns();
-    gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_result sum = GPUSERVE_RESULT_INIT;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_job job;
+    gpuserve_status st;
 
     if (!query)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`query` is NULL");
-    if (given)
-        st = gsv_read_struct(&job, sizeof(job), given, "gpuserve_job", error);
+    st = gsv_read_job_options(&job, given, GSV_JOB_ALL & ~GSV_JOB_ITEMS,
+                              "gpuserve_entity_query_run", error);
     if (st == GPUSERVE_OK && job.result)
         st = gsv_check_struct(job.result, sizeof(*job.result), "gpuserve_result", error);
     if (st != GPUSERVE_OK)

@@ -14,6 +14,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/plan/load_plan.h"
 
@@ -398,8 +399,9 @@ static void add_result(gpuserve_result *sum, const gpuserve_result *one)
     memcpy(sum->fingerprint, one->fingerprint, sizeof(sum->fingerprint));
 }
 
-static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const gpuserve_job *how,
-                           gpuserve_result *sum, gpuserve_error *error)
+static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model,
+                           const gpuserve_job *settings, gpuserve_result *sum,
+                           gpuserve_error *error)
 {
     const uint64_t begin_ns = gsv_now_ns();
     gpuserve_status st = GPUSERVE_OK;
@@ -408,11 +410,11 @@ static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const
         gpuserve_job job = GPUSERVE_JOB_INIT;
         gpuserve_result result = GPUSERVE_RESULT_INIT;
 
-        job.priority = how->priority;
-        job.cache = how->cache;
-        job.client = how->client;
-        job.expected_fingerprint = how->expected_fingerprint;
-        job.deadline_us = gsv_deadline_left_us(how->deadline_us, begin_ns);
+        job.priority = settings->priority;
+        job.cache = settings->cache;
+        job.client = settings->client;
+        job.expected_fingerprint = settings->expected_fingerprint;
+        job.deadline_us = gsv_deadline_left_us(settings->deadline_us, begin_ns);
         job.result = &result;
         st = gpuserve_long_texts_next(lt, &job, error);
         if (st == GPUSERVE_OK)
@@ -427,24 +429,23 @@ static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const
 }
 
 GPUSERVE_API gpuserve_status gpuserve_long_texts_run(gpuserve_long_texts *lt, gpuserve_model *model,
-                                                     const gpuserve_job *given,
-                                                     gpuserve_error *error)
+                                                     const gpuserve_job *job, gpuserve_error *error)
 {
     gpuserve_result sum = GPUSERVE_RESULT_INIT;
-    gpuserve_job how;
+    gpuserve_job settings;
     gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&how, sizeof(how), given, "gpuserve_job", error);
-    if (st == GPUSERVE_OK && how.result)
-        st = gsv_check_struct(how.result, sizeof(sum), "gpuserve_result", error);
+        st = gsv_read_job_options(&settings, job, GSV_JOB_ALL, "gpuserve_long_texts_run", error);
+    if (st == GPUSERVE_OK && settings.result)
+        st = gsv_check_struct(settings.result, sizeof(sum), "gpuserve_result", error);
     if (st == GPUSERVE_OK && !lt)
         st = gsv_fail(error, GPUSERVE_E_INVALID, "`long_texts` is NULL");
     if (st == GPUSERVE_OK)
-        st = run(lt, model, &how, &sum, error);
-    if (st == GPUSERVE_OK && how.result) {
-        sum.struct_size = how.result->struct_size;
-        *how.result = sum;
+        st = run(lt, model, &settings, &sum, error);
+    if (st == GPUSERVE_OK && settings.result) {
+        sum.struct_size = settings.result->struct_size;
+        *settings.result = sum;
     }
     return st;
 }

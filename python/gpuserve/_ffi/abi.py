@@ -441,44 +441,6 @@ class Job(Structure):
     ]
 
 
-class EmbedOptions(Structure):
-    c_name = "gpuserve_embed_options"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("dimensions", c_uint32),
-        ("truncation", c_uint32),
-        ("normalize", c_uint32),
-        ("prompt_name", c_char_p),
-        ("prompt", c_char_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
-    ]
-
-
-class ClassifyOptions(Structure):
-    c_name = "gpuserve_classify_options"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("truncation", c_uint32),
-        ("score", c_uint32),
-        ("reserved", c_uint32),
-        ("pairs", c_void_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
-        ("heads", c_char_p),
-    ]
-
-
 class ComputeOptions(Structure):
     c_name = "gpuserve_compute_options"
     _fields_ = [
@@ -788,19 +750,12 @@ class RerankOptions(Structure):
         ("struct_size", c_uint32),
         ("method", c_uint32),
         ("score", c_uint32),
-        ("truncation", c_uint32),
+        ("reserved", c_uint32),
         ("top_n", c_size_t),
         ("query_size", c_size_t),
         ("document_sizes", c_void_p),
         ("query_prompt", c_char_p),
         ("document_prompt", c_char_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
     ]
 
 
@@ -845,8 +800,6 @@ STRUCTS: List[Type[Structure]] = [
     TraceBatch,
     Trace,
     Job,
-    EmbedOptions,
-    ClassifyOptions,
     ComputeOptions,
     MatmulJob,
     ComputeResult,
@@ -1083,7 +1036,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_void_p,
         c_size_t,
-        POINTER(EmbedOptions),
+        POINTER(Job),
         POINTER(Error),
     ]),
     "gpuserve_classify": (c_int, [
@@ -1092,7 +1045,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_void_p,
         c_size_t,
-        POINTER(ClassifyOptions),
+        POINTER(Job),
         POINTER(Error),
     ]),
     "gpuserve_zero_shot_scores": (c_int, [
@@ -1343,6 +1296,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_size_t),
         c_size_t,
         POINTER(RerankOptions),
+        POINTER(Job),
         POINTER(Error),
     ]),
     "gpuserve_model_sparse_dim": (c_size_t, [

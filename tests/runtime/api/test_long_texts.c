@@ -176,7 +176,7 @@ Test(long_texts, equal_the_reference)
 static void expect_one_shot(gpuserve_model *model, const char *const *texts, size_t n,
                             const char *prompt_name, bool late)
 {
-    gpuserve_embed_options how = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job how = GPUSERVE_JOB_INIT;
     gpuserve_long_options options = GPUSERVE_LONG_OPTIONS_INIT;
     const size_t dim = gpuserve_model_dim(model);
     float *want = malloc(n * dim * sizeof(*want));

@@ -50,7 +50,7 @@ static double logit(const json_t *row, size_t label)
 static void compare(gpuserve_model *model, const json_t *row, uint32_t score, float *got)
 {
     const char *const text = member(row, "text"), *const pair = member(row, "pair");
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     options.score = score;
@@ -129,26 +129,28 @@ Test(pairs, a_cross_encoder_reranks)
     }
     cr_assert_geq(n, 3);
     cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_CROSS_ENCODER);
-    cr_assert_eq(gpuserve_rerank(model, "w1 w2 w3", documents, n, scores, order, n, NULL, NULL),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_rerank(model, "w1 w2 w3", documents, n, scores, order, n, NULL, NULL, NULL),
+        GPUSERVE_OK);
     options.score = GPUSERVE_SCORE_RAW;
-    cr_assert_eq(gpuserve_rerank(model, "w1 w2 w3", documents, n, raw, NULL, n, &options, NULL),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_rerank(model, "w1 w2 w3", documents, n, raw, NULL, n, &options, NULL, NULL),
+        GPUSERVE_OK);
     for (i = 0; i < n; i++) {
         cr_expect_float_eq(raw[i], want[i], 2e-5);
         cr_expect_float_eq(scores[i], 1 / (1 + exp(-want[i])), 1e-5);
         cr_expect(i == 0 || want[order[i - 1]] >= want[order[i]]);
     }
     options.query_prompt = "ask: ";
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_INVALID);
     options.query_prompt = NULL;
     options.document_prompt = "document: ";
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_INVALID);
     options.document_prompt = NULL;
     options.method = GPUSERVE_RERANK_COSINE;
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_UNSUPPORTED);
     json_decref(rows);
     gpuserve_model_close(&model);
@@ -162,7 +164,7 @@ Test(pairs, a_classifier_of_labels_does_not_rerank)
     float score;
 
     cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_DEFAULT);
-    cr_expect_eq(gpuserve_rerank(model, "w2", &document, 1, &score, NULL, 1, NULL, &error),
+    cr_expect_eq(gpuserve_rerank(model, "w2", &document, 1, &score, NULL, 1, NULL, NULL, &error),
                  GPUSERVE_E_UNSUPPORTED);
     cr_expect_not_null(strstr(error.message, "3 labels"), "%s", error.message);
     gpuserve_model_close(&model);

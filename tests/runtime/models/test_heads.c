@@ -59,7 +59,7 @@ static gpuserve_model *open_model(const char *path, const char *head, const char
 
 static void classify(gpuserve_model *model, const char *heads, float *scores, size_t columns)
 {
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     options.heads = heads;
