@@ -123,7 +123,7 @@ static void remark_truncated(const struct documents *d, const gpuserve_model *mo
     if (n > 0 && !args->quiet)
         cli_warn("%zu of %zu documents were longer than %zu tokens%s and were cut", n, d->n,
                  gpuserve_model_max_tokens(model),
-                 gpuserve_model_rerank_method(model) == GPUSERVE_RERANK_CROSS_ENCODER
+                 cli_model_properties(model).rerank_method == GPUSERVE_RERANK_CROSS_ENCODER
                      ? " with the query"
                      : "");
 }

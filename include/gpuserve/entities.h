@@ -13,8 +13,8 @@
  * A query holds the tokens of labels and texts. An asynchronous caller runs its job itself:
  * gpuserve_entity_query_job(), gpuserve_submit(), gpuserve_wait(), gpuserve_entity_query_decode().
  *
- * A model with this head has "entities" among the "tasks" of gpuserve_model_inspect(), and its
- * limits in "entity_head". Token classifiers, whose labels are fixed, use gpuserve_entities().
+ * A model with this head has finds_entities in gpuserve_model_properties, and its limits in "entity_head"
+ * of gpuserve_model_inspect(). Token classifiers, whose labels are fixed, use gpuserve_entities().
  */
 #ifndef GPUSERVE_ENTITIES_H
 #define GPUSERVE_ENTITIES_H
@@ -123,7 +123,7 @@ GPUSERVE_API size_t gpuserve_entity_query_job(const gpuserve_entity_query *query
 /**
  * Find the entities in the output of the query's job.
  *
- * @param vectors   [n_tokens, "token_dim"]
+ * @param vectors   [n_tokens, token_dim]: token_dim of gpuserve_model_properties
  * @param n_floats  Number of floats in `vectors`.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID    `vectors` is NULL or has another size

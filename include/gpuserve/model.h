@@ -256,7 +256,7 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 typedef enum gpuserve_change {
     GPUSERVE_CHANGE_FINGERPRINT = 1, /**< another vector space: never compare new vectors with those
                                           of before the swap */
-    GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() or gpuserve_model_sparse_dim() */
+    GPUSERVE_CHANGE_DIM = 2,         /**< dim, token_dim or sparse_dim of gpuserve_model_properties */
     GPUSERVE_CHANGE_LABELS = 4,      /**< number, names or order of the labels; with several heads
                                           those of every head, and of the heads */
     GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
@@ -351,6 +351,61 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_info(gpuserve_mode
                                                                   size_t capacity, size_t *size,
                                                                   gpuserve_error *error);
 
+/**
+ * What a model can do, and the sizes that a caller allocates by. All values are of the same model:
+ * after a swap all are new. Since: 0.2
+ */
+typedef struct gpuserve_model_properties {
+    uint32_t struct_size;
+    uint32_t tasks;            /**< bits 1 << gpuserve_task of the tasks that it supports */
+    size_t   dim;              /**< floats of an embedding: gpuserve_model_dim() */
+    size_t   token_dim;        /**< floats of a token vector */
+    size_t   first_vector;     /**< the first ones of a text's token vectors that are not part of late
+                                    interaction: gpuserve_max_sim() begins behind them */
+    size_t   sparse_dim;       /**< floats of a row of GPUSERVE_TASK_SPARSE, at most 2^24; 0 without the
+                                    task */
+    size_t   max_tokens;       /**< gpuserve_model_max_tokens() */
+    size_t   query_tokens;     /**< token limit of a text with GPUSERVE_ROLE_QUERY */
+    size_t   document_tokens;  /**< and with GPUSERVE_ROLE_DOCUMENT */
+    size_t   expanded_tokens;  /**< token vectors of a query that has fewer tokens; 0: queries are not
+                                    filled up */
+    size_t   vocab_size;       /**< the ids of gpuserve_job.ids are below it */
+    size_t   n_labels;         /**< gpuserve_model_label_count() */
+    size_t   n_heads;          /**< heads that the model was opened with, `head` and `heads` of
+                                    gpuserve_model_options: see gpuserve_model_head(). The model's own
+                                    classifier is not one */
+    int32_t  entailment_label; /**< index of the label of entailment, for zero-shot classification; -1:
+                                    the model has none */
+    uint32_t rerank_method;    /**< the default gpuserve_rerank_method: CROSS_ENCODER if the model has a
+                                    classifier of its own with one label, else COSINE if it computes
+                                    embeddings, else MAX_SIM if its output is token vectors, else
+                                    DEFAULT: it cannot rerank */
+    uint32_t dtype;            /**< gpuserve_dtype of the computation; never DEFAULT */
+    uint32_t finds_entities;   /**< 1: it takes labels with the text: gpuserve_entity_query_create() */
+    uint32_t takes_instruction; /**< 1: a reranker whose gpuserve_rerank_options.query_prompt is an
+                                     instruction */
+    uint32_t reserved;         /**< zero */
+    char     fingerprint[40];  /**< gpuserve_model_fingerprint(). As gpuserve_job.expected_fingerprint
+                                    it holds a job to the model that has these properties */
+} gpuserve_model_properties;
+
+/* clang-format off */
+#define GPUSERVE_MODEL_PROPERTIES_INIT { (uint32_t)sizeof(gpuserve_model_properties), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+/* clang-format on */
+
+/**
+ * Read the properties of an open model. gpuserve_model_inspect() and gpuserve_model_info() have them as
+ * JSON, with more.
+ *
+ * @param properties  Receives them; initialise with GPUSERVE_MODEL_PROPERTIES_INIT.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_model_get_properties(const gpuserve_model *model, gpuserve_model_properties *properties,
+                              gpuserve_error *error);
+
 /** Dimension of an embedding; 0 for a NULL model. Since: 0.1 */
 GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model);
 
@@ -377,10 +432,6 @@ typedef struct gpuserve_head {
 /* clang-format off */
 #define GPUSERVE_HEAD_INIT { (uint32_t)sizeof(gpuserve_head), 0, 0, 0, 0 }
 /* clang-format on */
-
-/** Number of heads that the model was opened with: `head` and `heads` of gpuserve_model_options. A
- *  model's own classifier is not one. Since: 0.2 */
-GPUSERVE_API size_t gpuserve_model_head_count(const gpuserve_model *model);
 
 /**
  * Head `index`: `head` of the options first, then those of `heads` in order.

@@ -16,7 +16,8 @@ extern "C" {
 
 /** Scoring method of a document against a query. */
 typedef enum gpuserve_rerank_method {
-    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: gpuserve_model_rerank_method() */
+    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: rerank_method of
+                                            gpuserve_model_properties */
     GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one text pair through the model's
                                             single-label classifier */
     GPUSERVE_RERANK_COSINE = 2,        /**< cosine similarity of their embeddings */
@@ -24,14 +25,6 @@ typedef enum gpuserve_rerank_method {
                                             model's device unless the call uses its result cache;
                                             needs a late-interaction model (ColBERT, BGE-M3) */
 } gpuserve_rerank_method;
-
-/**
- * The default method of gpuserve_rerank() with this model: CROSS_ENCODER if the model has a
- * classifier of its own with one label, else COSINE if it computes embeddings, else MAX_SIM if its
- * output is token vectors, else DEFAULT: the model cannot rerank. gpuserve_model_info() reports the
- * same as "rerank". Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model);
 
 /** Options of gpuserve_rerank(). Zero means the default in every field. */
 typedef struct gpuserve_rerank_options {
@@ -85,13 +78,6 @@ gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *doc
                 gpuserve_error *error);
 
 /* =================================================================================== sparse */
-
-/**
- * Floats of a row of GPUSERVE_TASK_SPARSE: the number of token ids, at most 2^24. 0 if the model
- * cannot do the task. To limit memory, run some dozens of texts, keep the output of
- * gpuserve_sparse_compact(), and reuse the rows. Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
 
 /**
  * Extract the positive values of a row and their indices, in ascending index order.

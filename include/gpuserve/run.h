@@ -161,10 +161,12 @@ typedef enum gpuserve_task {
                                          or those of gpuserve_job.heads */
     GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< per token its vector: the last hidden state, or what the
                                          model's modules on tokens make of it (ColBERT). Its width
-                                         is "token_dim" of gpuserve_model_inspect() */
+                                         is token_dim of gpuserve_model_properties */
     GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
-                                         gpuserve_model_sparse_dim() floats. Needs a masked language
-                                         model (SPLADE). See gpuserve_sparse_compact() */
+                                         sparse_dim of gpuserve_model_properties. Needs a masked
+                                         language model (SPLADE). To limit memory, run some dozens of
+                                         texts, keep the output of gpuserve_sparse_compact(), and
+                                         reuse the rows */
     GPUSERVE_TASK_TOKEN_LABELS = 4, /**< token classification: one score per label and token */
     GPUSERVE_TASK_MAX_SIM = 5       /**< one float per text: gpuserve_max_sim() of the job's
                                          query_vectors and the text's token vectors, which stay on
@@ -242,8 +244,8 @@ typedef struct gpuserve_result {
  * What the texts of a late interaction model (ColBERT) are. The model's files say how token vectors
  * of queries and of documents differ: a query is cut or filled up to a number of tokens with mask
  * tokens; documents have no vectors for words of a skip list. A text then has more or fewer rows
- * than tokens; `token_offsets` tells how many, at most gpuserve_model_max_tokens(). Other models
- * ignore the role. Since: 0.2
+ * than tokens; `token_offsets` tells how many, at most gpuserve_model_max_tokens():
+ * gpuserve_model_properties has the numbers. Other models ignore the role. Since: 0.2
  */
 typedef enum gpuserve_role {
     GPUSERVE_ROLE_DEFAULT = 0, /**< QUERY or DOCUMENT if prompt_name is "query" or "document". Else
@@ -370,10 +372,9 @@ typedef struct gpuserve_job {
                                      same bits as in a job of its own. One pass of the encoder
                                      serves all. Default: the first head, or the model's own
                                      classifier */
-    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, "token_dim" of
-                                     gpuserve_model_inspect()], the TOKEN_VECTORS of a query without
-                                     the first ones ("first_vector") that are not part of late
-                                     interaction. Borrowed until completion */
+    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, token_dim], the TOKEN_VECTORS of a query
+                                     without the first_vector first ones: see
+                                     gpuserve_model_properties. Borrowed until completion */
     size_t n_query_vectors; /**< at most GPUSERVE_MAX_QUERY_VECTORS; 0: every score is 0 */
     uint32_t     precision; /**< gpuserve_precision of the vectors of an EMBED job without `more`.
                                  Other than FLOAT32: `output` receives contiguous rows of
@@ -472,8 +473,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
  *   gpuserve_classify(model, texts, n_texts * n_candidates, logits, n_logits, &options, &error);
  *   gpuserve_zero_shot_scores(model, logits, n_labels, n_texts, n_candidates, 0, scores, &error);
  *
- * The model's label of entailment is the first one that begins with "entail", in any case. Its place is
- * "entailment_label" of gpuserve_model_info().
+ * The model's label of entailment is the first one that begins with "entail", in any case. Its index is
+ * entailment_label of gpuserve_model_properties.
  *
  * @param logits        [n_texts, n_candidates, n_labels] raw scores of the pairs.
  * @param n_labels      Columns of `logits`: gpuserve_model_label_count() when they were computed.

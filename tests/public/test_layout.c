@@ -126,6 +126,28 @@ FIELD(gpuserve_model_options, heads, 184);
 FIELD(gpuserve_model_options, portable_bits, 192);
 FIELD(gpuserve_model_options, stream_weights, 196);
 
+SIZE(gpuserve_model_properties, 160);
+FIELD(gpuserve_model_properties, struct_size, 0);
+FIELD(gpuserve_model_properties, tasks, 4);
+FIELD(gpuserve_model_properties, dim, 8);
+FIELD(gpuserve_model_properties, token_dim, 16);
+FIELD(gpuserve_model_properties, first_vector, 24);
+FIELD(gpuserve_model_properties, sparse_dim, 32);
+FIELD(gpuserve_model_properties, max_tokens, 40);
+FIELD(gpuserve_model_properties, query_tokens, 48);
+FIELD(gpuserve_model_properties, document_tokens, 56);
+FIELD(gpuserve_model_properties, expanded_tokens, 64);
+FIELD(gpuserve_model_properties, vocab_size, 72);
+FIELD(gpuserve_model_properties, n_labels, 80);
+FIELD(gpuserve_model_properties, n_heads, 88);
+FIELD(gpuserve_model_properties, entailment_label, 96);
+FIELD(gpuserve_model_properties, rerank_method, 100);
+FIELD(gpuserve_model_properties, dtype, 104);
+FIELD(gpuserve_model_properties, finds_entities, 108);
+FIELD(gpuserve_model_properties, takes_instruction, 112);
+FIELD(gpuserve_model_properties, reserved, 116);
+FIELD(gpuserve_model_properties, fingerprint, 120);
+
 SIZE(gpuserve_head, 32);
 FIELD(gpuserve_head, struct_size, 0);
 FIELD(gpuserve_head, score, 4);

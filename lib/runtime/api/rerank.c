@@ -52,11 +52,6 @@ struct rerank {
     gpuserve_result result;
 };
 
-GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model)
-{
-    return model ? atomic_load(&model->info)->rerank : GPUSERVE_RERANK_DEFAULT;
-}
-
 /* ------------------------------------------------------------------------------------- checks */
 
 static gpuserve_status check_options(const gpuserve_rerank_options *options, gpuserve_error *error)

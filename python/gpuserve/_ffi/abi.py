@@ -291,6 +291,32 @@ class SwapOptions(Structure):
     ]
 
 
+class ModelProperties(Structure):
+    c_name = "gpuserve_model_properties"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tasks", c_uint32),
+        ("dim", c_size_t),
+        ("token_dim", c_size_t),
+        ("first_vector", c_size_t),
+        ("sparse_dim", c_size_t),
+        ("max_tokens", c_size_t),
+        ("query_tokens", c_size_t),
+        ("document_tokens", c_size_t),
+        ("expanded_tokens", c_size_t),
+        ("vocab_size", c_size_t),
+        ("n_labels", c_size_t),
+        ("n_heads", c_size_t),
+        ("entailment_label", c_int32),
+        ("rerank_method", c_uint32),
+        ("dtype", c_uint32),
+        ("finds_entities", c_uint32),
+        ("takes_instruction", c_uint32),
+        ("reserved", c_uint32),
+        ("fingerprint", c_char * 40),
+    ]
+
+
 class Head(Structure):
     c_name = "gpuserve_head"
     _fields_ = [
@@ -790,6 +816,7 @@ STRUCTS: List[Type[Structure]] = [
     ModelOptions,
     Footprint,
     SwapOptions,
+    ModelProperties,
     Head,
     Span,
     TokenizeOptions,
@@ -938,6 +965,11 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_size_t),
         POINTER(Error),
     ]),
+    "gpuserve_model_get_properties": (c_int, [
+        c_void_p,
+        POINTER(ModelProperties),
+        POINTER(Error),
+    ]),
     "gpuserve_model_dim": (c_size_t, [
         c_void_p,
     ]),
@@ -950,9 +982,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_model_label": (c_char_p, [
         c_void_p,
         c_size_t,
-    ]),
-    "gpuserve_model_head_count": (c_size_t, [
-        c_void_p,
     ]),
     "gpuserve_model_head": (c_int, [
         c_void_p,
@@ -1284,9 +1313,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         POINTER(Error),
     ]),
-    "gpuserve_model_rerank_method": (c_int, [
-        c_void_p,
-    ]),
     "gpuserve_rerank": (c_int, [
         c_void_p,
         c_char_p,
@@ -1298,9 +1324,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(RerankOptions),
         POINTER(Job),
         POINTER(Error),
-    ]),
-    "gpuserve_model_sparse_dim": (c_size_t, [
-        c_void_p,
     ]),
     "gpuserve_sparse_compact": (c_size_t, [
         c_void_p,

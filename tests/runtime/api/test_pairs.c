@@ -109,6 +109,14 @@ Test(pairs, logits_and_scores_equal_transformers)
     }
 }
 
+static uint32_t rerank_method(const gpuserve_model *model)
+{
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
+
+    cr_assert_eq(gpuserve_model_get_properties(model, &properties, NULL), GPUSERVE_OK);
+    return properties.rerank_method;
+}
+
 Test(pairs, a_cross_encoder_reranks)
 {
     gpuserve_model *model = open_tiny("bert-cross-encoder");
@@ -128,7 +136,7 @@ Test(pairs, a_cross_encoder_reranks)
         documents[n++] = member(row, "pair");
     }
     cr_assert_geq(n, 3);
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_CROSS_ENCODER);
+    cr_expect_eq(rerank_method(model), GPUSERVE_RERANK_CROSS_ENCODER);
     cr_assert_eq(
         gpuserve_rerank(model, "w1 w2 w3", documents, n, scores, order, n, NULL, NULL, NULL),
         GPUSERVE_OK);
@@ -163,7 +171,7 @@ Test(pairs, a_classifier_of_labels_does_not_rerank)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float score;
 
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_DEFAULT);
+    cr_expect_eq(rerank_method(model), GPUSERVE_RERANK_DEFAULT);
     cr_expect_eq(gpuserve_rerank(model, "w2", &document, 1, &score, NULL, 1, NULL, NULL, &error),
                  GPUSERVE_E_UNSUPPORTED);
     cr_expect_not_null(strstr(error.message, "3 labels"), "%s", error.message);

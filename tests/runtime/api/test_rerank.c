@@ -46,11 +46,13 @@ Test(rerank, scores_are_cosines_with_the_models_own_prompts)
     gpuserve_item items[N];
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
     uint64_t n_tokens = 7; /* of the query: words, prompt, [CLS], [SEP] */
 
     job.items = items;
     job.result = &result;
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_COSINE);
+    cr_assert_eq(gpuserve_model_get_properties(model, &properties, NULL), GPUSERVE_OK);
+    cr_expect_eq(properties.rerank_method, GPUSERVE_RERANK_COSINE);
     cr_assert_eq(gpuserve_rerank(model, "what do cats eat", documents, N, scores, order, N, NULL,
                                  &job, NULL),
                  GPUSERVE_OK);
@@ -221,6 +223,5 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
     expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_INVALID, "struct_size");
     cr_expect_eq(gpuserve_rerank(model, "q", NULL, 0, NULL, NULL, 0, NULL, NULL, NULL),
                  GPUSERVE_OK);
-    cr_expect_eq(gpuserve_model_rerank_method(NULL), GPUSERVE_RERANK_DEFAULT);
     gpuserve_model_close(&model);
 }
