@@ -306,6 +306,15 @@ FIELD(gpuserve_chunk, end, 12);
 FIELD(gpuserve_chunk, n_tokens, 16);
 FIELD(gpuserve_chunk, reserved, 20);
 
+SIZE(gpuserve_long_result, 48);
+FIELD(gpuserve_long_result, struct_size, 0);
+FIELD(gpuserve_long_result, reserved, 4);
+FIELD(gpuserve_long_result, chunks, 8);
+FIELD(gpuserve_long_result, n_chunks, 16);
+FIELD(gpuserve_long_result, vectors, 24);
+FIELD(gpuserve_long_result, n_vectors, 32);
+FIELD(gpuserve_long_result, dim, 40);
+
 SIZE(gpuserve_entity_request, 72);
 FIELD(gpuserve_entity_request, struct_size, 0);
 FIELD(gpuserve_entity_request, threshold, 4);

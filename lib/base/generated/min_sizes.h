@@ -18,6 +18,7 @@
 { "gpuserve_http_options", 328 }, /* 0.2.0 */
 { "gpuserve_job", 248 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
+{ "gpuserve_long_result", 48 }, /* 0.2.0 */
 { "gpuserve_lstm_job", 96 }, /* 0.2.0 */
 { "gpuserve_lstm_network", 40 }, /* 0.2.0 */
 { "gpuserve_matmul_job", 112 }, /* 0.2.0 */

@@ -360,29 +360,22 @@ GPUSERVE_API void gpuserve_long_texts_free(gpuserve_long_texts **long_texts)
     *long_texts = NULL;
 }
 
-/* ----------------------------------------------------------------------------------- accessors */
+/* -------------------------------------------------------------------------------------- result */
 
-GPUSERVE_API const gpuserve_chunk *gpuserve_long_texts_chunks(const gpuserve_long_texts *lt,
-                                                              size_t *n)
+GPUSERVE_API gpuserve_status gpuserve_long_texts_result(const gpuserve_long_texts *lt,
+                                                        gpuserve_long_result *result,
+                                                        gpuserve_error *error)
 {
-    if (n)
-        *n = lt ? lt->n_chunks : 0;
-    return lt ? lt->chunks : NULL;
-}
+    gpuserve_long_result found = GPUSERVE_LONG_RESULT_INIT;
 
-GPUSERVE_API size_t gpuserve_long_texts_rows(const gpuserve_long_texts *lt)
-{
-    return lt ? lt->n_rows : 0;
-}
-
-GPUSERVE_API size_t gpuserve_long_texts_columns(const gpuserve_long_texts *lt)
-{
-    return lt ? lt->columns : 0;
-}
-
-GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts *lt)
-{
-    return lt && lt->is_complete ? lt->rows : NULL;
+    if (!lt)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`long_texts` is NULL");
+    found.chunks = lt->chunks;
+    found.n_chunks = lt->n_chunks;
+    found.vectors = lt->is_complete ? lt->rows : NULL;
+    found.n_vectors = lt->n_rows;
+    found.dim = lt->columns;
+    return gsv_write_struct(result, &found, sizeof(found), "gpuserve_long_result", error);
 }
 
 /* ----------------------------------------------------------------------------------------- run */

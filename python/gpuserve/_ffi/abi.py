@@ -770,6 +770,19 @@ class Chunk(Structure):
     ]
 
 
+class LongResult(Structure):
+    c_name = "gpuserve_long_result"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("chunks", c_void_p),
+        ("n_chunks", c_size_t),
+        ("vectors", c_void_p),
+        ("n_vectors", c_size_t),
+        ("dim", c_size_t),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
@@ -846,6 +859,7 @@ STRUCTS: List[Type[Structure]] = [
     FoundEntity,
     LongOptions,
     Chunk,
+    LongResult,
     RerankOptions,
     TokenizerInput,
     TokenizerOutput,
@@ -1285,18 +1299,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_long_texts_free": (None, [
         POINTER(c_void_p),
     ]),
-    "gpuserve_long_texts_chunks": (c_void_p, [
+    "gpuserve_long_texts_result": (c_int, [
         c_void_p,
-        POINTER(c_size_t),
-    ]),
-    "gpuserve_long_texts_rows": (c_size_t, [
-        c_void_p,
-    ]),
-    "gpuserve_long_texts_columns": (c_size_t, [
-        c_void_p,
-    ]),
-    "gpuserve_long_texts_vectors": (c_void_p, [
-        c_void_p,
+        POINTER(LongResult),
+        POINTER(Error),
     ]),
     "gpuserve_long_texts_run": (c_int, [
         c_void_p,
