@@ -190,7 +190,8 @@ static int run(gpuserve_context *context, const char *model_path, const char *he
     char why[256] = "";
     int result;
 
-    if (gpuserve_device_select(context, NULL, &device, why, sizeof(why), &error) != GPUSERVE_OK ||
+    if (gpuserve_device_select(context, NULL, &device, 1, NULL, why, sizeof(why), &error) !=
+            GPUSERVE_OK ||
         gpuserve_model_open(&model, context, model_path, NULL, &error) != GPUSERVE_OK)
         return complain(&error);
     printf("gpuserve %s on %s: %s, %s (%s)\n", gpuserve_version(), device.selector, device.name,

@@ -61,16 +61,20 @@ gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, s
                      size_t *n, gpuserve_error *error);
 
 /**
- * Resolve a selector to one device.
+ * Resolve a selector to its devices, best first. For the best one alone, `capacity` is 1.
  *
  * @param selector  "auto" or NULL (the usable GPU with the most free memory, else the CPU);
- *                  "cpu"; "cuda" (the first), "cuda:N"; the UUID of a GPU or MIG device ("GPU-...",
- *                  "MIG-...") or a unique prefix of it; or
+ *                  "cpu"; "cuda" (the first), "cuda:N", "cuda:*" (every one); the UUID of a GPU or
+ *                  MIG device ("GPU-...", "MIG-...") or a unique prefix of it; or
  *                  "auto:order=load,limit=2,max_load=0.5,max_memory=0.5,memory_free=8G,
  *                  exclude=0,3,exclude_uuid=GPU-...": the selection of GPUtil's getAvailable(),
- *                  with its defaults; order is first, index, last, load, memory or random.
+ *                  with its defaults; order is first, index, last, load, memory or random, `limit`
+ *                  the most devices.
  *                  An unavailable explicit device is an error; no other device replaces it.
- * @param device    Receives the device; initialise with GPUSERVE_DEVICE_INFO_INIT.
+ * @param devices   Array of `capacity` elements whose struct_size is set in the first; may be NULL
+ *                  if capacity is 0.
+ * @param n         Receives the number of matches, at least 1; if more than `capacity`, the array
+ *                  holds only the first ones. May be NULL.
  * @param reason    Receives the reason for the choice of `auto`, NUL-terminated, truncated to
  *                  `reason_bytes`. May be NULL with 0.
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID (invalid selector); GPUSERVE_E_DEVICE (the message names
@@ -80,24 +84,8 @@ gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, s
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_device_select(gpuserve_context *context, const char *selector,
-                       gpuserve_device_info *device, char *reason, size_t reason_bytes,
-                       gpuserve_error *error);
-
-/**
- * Resolve a selector to all matching devices, best first: "cuda:*" is every CUDA device,
- * "auto:limit=3" at most three. Otherwise as gpuserve_device_select().
- *
- * @param devices  Array of `capacity` elements whose struct_size is set in the first; may be NULL
- *                 if capacity is 0.
- * @param n        Receives the number of matches; if more than `capacity`, the array holds only
- *                 the first ones.
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_device_select_all(gpuserve_context *context, const char *selector,
-                           gpuserve_device_info *devices, size_t capacity, size_t *n,
-                           gpuserve_error *error);
+                       gpuserve_device_info *devices, size_t capacity, size_t *n, char *reason,
+                       size_t reason_bytes, gpuserve_error *error);
 
 /**
  * Update the values of a device that change: free memory, load, temperature, reserved bytes.

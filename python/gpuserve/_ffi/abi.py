@@ -1200,16 +1200,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_char_p,
         POINTER(DeviceInfo),
-        c_void_p,
-        c_size_t,
-        POINTER(Error),
-    ]),
-    "gpuserve_device_select_all": (c_int, [
-        c_void_p,
-        c_char_p,
-        POINTER(DeviceInfo),
         c_size_t,
         POINTER(c_size_t),
+        c_void_p,
+        c_size_t,
         POINTER(Error),
     ]),
     "gpuserve_device_refresh": (c_int, [
