@@ -7,7 +7,7 @@
  *   request.labels = labels;  request.n_labels = 2;
  *   gpuserve_entity_query_create(&query, model, &request, &err);
  *   gpuserve_entity_query_run(query, NULL, &err);
- *   found = gpuserve_entity_query_found(query, 0, &n_found);
+ *   found = gpuserve_entity_query_found(query, 0, &n_found, NULL);
  *   gpuserve_entity_query_free(&query);
  *
  * A query holds the tokens of labels and texts. An asynchronous caller runs its job itself:
@@ -139,13 +139,19 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entity_query_decode(gpuserve_entity_query *query, const float *vectors, size_t n_floats,
                              gpuserve_error *error);
 
-/** The entities of a text in the order of their starts, borrowed from the query until it runs again;
- *  NULL if there are none, before the query has run, and if `text` is out of range. Since: 0.2 */
+/**
+ * The entities of a text in the order of their starts, borrowed from the query until it runs again.
+ *
+ * @param n          Receives their number; may be NULL.
+ * @param truncated  Receives 1 if the text was over a limit and was cut, else 0; known before the query
+ *                   runs. May be NULL.
+ * @return NULL if there are none, before the query has run, and if `text` is out of range
+ *
+ * Thread-safety: safe, but not while the query runs. Since: 0.2
+ */
 GPUSERVE_API const gpuserve_found_entity *
-gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n);
-
-/** 1 if the text was over a limit and was cut, else 0. Since: 0.2 */
-GPUSERVE_API int gpuserve_entity_query_truncated(const gpuserve_entity_query *query, size_t text);
+gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n,
+                            uint32_t *truncated);
 
 /** Release a query. Accepts NULL and a pointer to NULL; leaves NULL. Since: 0.2 */
 GPUSERVE_API void gpuserve_entity_query_free(gpuserve_entity_query **query);

@@ -202,8 +202,8 @@ class Facts(Case):
             "gpuserve_model_fingerprint",
             "gpuserve_model_head",                        # in info()
             "gpuserve_long_texts_run",                    # Python runs the jobs one by one, for signals
-            # gpuserve_entity_query_run submits, waits and decodes; texts are cut only on request
-            "gpuserve_entity_query_job", "gpuserve_entity_query_decode", "gpuserve_entity_query_truncated",
+            # gpuserve_entity_query_run submits, waits and decodes
+            "gpuserve_entity_query_job", "gpuserve_entity_query_decode",
         }
         sources = "".join(path.read_text() for path in Path(ROOT, "python/gpuserve").rglob("*.py")
                           if path.name != "abi.py")

@@ -356,18 +356,17 @@ GPUSERVE_API gpuserve_status gpuserve_entity_query_run(gpuserve_entity_query *qu
  */
 
 GPUSERVE_API const gpuserve_found_entity *
-gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n)
+gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n,
+                            uint32_t *truncated)
 {
+    const bool exists = query && text < query->n_texts;
     size_t count = 0;
 
-    if (query && query->is_done && text < query->n_texts)
+    if (exists && query->is_done)
         count = query->found_offsets[text + 1] - query->found_offsets[text];
     if (n)
         *n = count;
+    if (truncated)
+        *truncated = exists && query->texts[text].truncated;
     return count > 0 ? query->found + query->found_offsets[text] : NULL;
-}
-
-GPUSERVE_API int gpuserve_entity_query_truncated(const gpuserve_entity_query *query, size_t text)
-{
-    return query && text < query->n_texts && query->texts[text].truncated;
 }

@@ -1273,10 +1273,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_size_t,
         POINTER(c_size_t),
-    ]),
-    "gpuserve_entity_query_truncated": (c_int, [
-        c_void_p,
-        c_size_t,
+        POINTER(c_uint32),
     ]),
     "gpuserve_entity_query_free": (None, [
         POINTER(c_void_p),
