@@ -8,7 +8,7 @@
  *   gpuserve_chain(compute, steps, n_steps, in, out, n, NULL, &err);
  *   gpuserve_lstm_create(&lstm, compute, &network, &err);
  *   gpuserve_lstm_run(lstm, &sequences, NULL, &err);
- *   gpuserve_lstm_destroy(&lstm);
+ *   gpuserve_lstm_free(&lstm);
  *   gpuserve_transfer(compute, &copies, &err);
  *   gpuserve_compute_close(&compute);
  *
@@ -27,7 +27,6 @@
 extern "C" {
 #endif
 
-struct gpuserve_context;
 typedef struct gpuserve_compute gpuserve_compute;
 
 /** Options of gpuserve_compute_open(). Zero means the default in every field. */
@@ -54,7 +53,7 @@ typedef struct gpuserve_compute_options {
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_compute_open(gpuserve_compute **compute, struct gpuserve_context *context,
+gpuserve_compute_open(gpuserve_compute **compute, gpuserve_context *context,
                       const gpuserve_compute_options *options, gpuserve_error *error);
 
 /** The device, "cpu" or "cuda:0". Borrowed from the handle; NULL for a NULL handle. Since: 0.1 */
@@ -440,7 +439,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_lstm_run(gpuserve_lstm  
 
 /** Free the weights. Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: the last call
  *  on this handle. Since: 0.1 */
-GPUSERVE_API void gpuserve_lstm_destroy(gpuserve_lstm **lstm);
+GPUSERVE_API void gpuserve_lstm_free(gpuserve_lstm **lstm);
 
 #ifdef __cplusplus
 }

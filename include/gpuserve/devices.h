@@ -211,7 +211,7 @@ typedef void (*gpuserve_text_fn)(void *user, const char *text, size_t size);
  * of each matrix product and its ratio to the best measured rate of square products, and memory by
  * purpose. The batch runs alone, on one stream shared by all threads.
  *
- * @param model    As for gpuserve_model_open(); `options` may be NULL.
+ * @param path     As for gpuserve_model_open(); `options` may be NULL.
  * @param how      May be NULL.
  * @param write    Receives a JSON object, on success only.
  * @param user     Passed to `write`.
@@ -220,7 +220,7 @@ typedef void (*gpuserve_text_fn)(void *user, const char *text, size_t size);
  * Thread-safety: safe; concurrent work distorts the results. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
-    gpuserve_context *context, const char *model, const gpuserve_model_options *options,
+    gpuserve_context *context, const char *path, const gpuserve_model_options *options,
     const gpuserve_profile_options *how, gpuserve_text_fn write, void *user, gpuserve_error *error);
 
 /** Work of one model since it was opened or last swapped, summed over all callers. */

@@ -179,7 +179,7 @@ typedef struct gpuserve_footprint {
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
  * gpuserve_context_metrics().
  *
- * @param model    As for gpuserve_model_open().
+ * @param path     As for gpuserve_model_open().
  * @param options  As for gpuserve_model_open(); may be NULL. Heads, adapters, a pooling and a
  *                 limit of tokens are described as they are when the model is opened.
  * @return as gpuserve_model_open(), without the device
@@ -187,7 +187,7 @@ typedef struct gpuserve_footprint {
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_model_inspect(gpuserve_context *context, const char *model,
+gpuserve_model_inspect(gpuserve_context *context, const char *path,
                        const gpuserve_model_options *options, char *text, size_t capacity,
                        size_t *size, gpuserve_error *error);
 
@@ -202,7 +202,7 @@ gpuserve_model_inspect(gpuserve_context *context, const char *model,
  * Thread-safety: safe. Since: 0.1
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_model_footprint(gpuserve_context *context, const char *model,
+gpuserve_model_footprint(gpuserve_context *context, const char *path,
                          const gpuserve_model_options *options, gpuserve_footprint *footprint,
                          gpuserve_error *error);
 

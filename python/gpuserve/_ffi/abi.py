@@ -1178,7 +1178,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ComputeResult),
         POINTER(Error),
     ]),
-    "gpuserve_lstm_destroy": (None, [
+    "gpuserve_lstm_free": (None, [
         POINTER(c_void_p),
     ]),
     "gpuserve_convert": (c_int, [
