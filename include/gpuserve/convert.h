@@ -91,7 +91,7 @@ typedef struct gpuserve_convert_report {
  *         GPUSERVE_E_NUMERIC     the converted model computes NaN
  *         as gpuserve_model_open() for a model that cannot be loaded
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_convert(gpuserve_context *context, const char *path, const char *output,

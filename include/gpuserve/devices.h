@@ -54,7 +54,7 @@ typedef struct gpuserve_device_info {
  *                  the first ones.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, size_t capacity,
@@ -80,7 +80,7 @@ gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, s
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID (invalid selector); GPUSERVE_E_DEVICE (the message names
  *         the missing layer, the hint the remedy)
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_device_select(gpuserve_context *context, const char *selector,
@@ -94,7 +94,7 @@ gpuserve_device_select(gpuserve_context *context, const char *selector,
  *                identifies the device. Unchanged on failure.
  * @return as gpuserve_device_select(); GPUSERVE_E_DEVICE if the device is gone
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_context *context,
                                                                       gpuserve_device_info *device,
@@ -106,7 +106,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_
  * libraries of the CUDA toolkit that the plugin finds; relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
  * Output as in gpuserve_context_metrics().
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_report(gpuserve_context *context,
                                                                      char *text, size_t capacity,
@@ -168,7 +168,7 @@ typedef struct gpuserve_stats {
  * @param stats  Receives them; initialise with GPUSERVE_STATS_INIT.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
                                                                      gpuserve_stats   *stats,
@@ -217,7 +217,7 @@ typedef void (*gpuserve_text_fn)(void *user, const char *text, size_t size);
  * @param user     Passed to `write`.
  * @return as gpuserve_model_open(); GPUSERVE_E_INVALID if the batch exceeds the model's limits
  *
- * Thread-safety: safe; concurrent work distorts the results. Since: 0.1
+ * Thread-safety: safe; concurrent work distorts the results. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
     gpuserve_context *context, const char *path, const gpuserve_model_options *options,
@@ -244,7 +244,7 @@ typedef struct gpuserve_model_counts {
  * @param counts  Receives them; struct_size set by the caller.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_stats(gpuserve_model *model,
                                                                    gpuserve_model_counts *counts,
@@ -274,7 +274,7 @@ typedef struct gpuserve_batch_counts {
  *              holds only the first ones.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_batches(gpuserve_model *model, gpuserve_batch_counts *rows, size_t capacity,
@@ -297,7 +297,7 @@ gpuserve_model_batches(gpuserve_model *model, gpuserve_batch_counts *rows, size_
  *         GPUSERVE_E_INVALID the model is NULL
  *         GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_ready(gpuserve_model *model,
                                                                    gpuserve_error *error);

@@ -184,7 +184,7 @@ typedef struct gpuserve_footprint {
  *                 limit of tokens are described as they are when the model is opened.
  * @return as gpuserve_model_open(), without the device
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_inspect(gpuserve_context *context, const char *path,
@@ -199,7 +199,7 @@ gpuserve_model_inspect(gpuserve_context *context, const char *path,
  *                   not fit is not an error here: see `fits`.
  * @return as gpuserve_model_open()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_footprint(gpuserve_context *context, const char *path,
@@ -233,13 +233,13 @@ gpuserve_model_footprint(gpuserve_context *context, const char *path,
  *         GPUSERVE_E_DEVICE       the named device is unavailable
  *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM, GPUSERVE_E_IO
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_open(gpuserve_model **model, gpuserve_context *context, const char *path,
                     const gpuserve_model_options *options, gpuserve_error *error);
 
-/** Add a reference; returns the same model. NULL returns NULL. Since: 0.1 */
+/** Add a reference; returns the same model. NULL returns NULL. Since: 0.2 */
 GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
 
 /**
@@ -248,7 +248,7 @@ GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
  * completion callback. All memory returns to the system: after opening, suspending, swapping and
  * closing, the library calls malloc_trim() of glibc, which returns the free heap of the whole
  * process in some tenths of a millisecond. Thread-safety: the last call with this reference.
- * Since: 0.1
+ * Since: 0.2
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 
@@ -303,7 +303,7 @@ typedef struct gpuserve_swap_options {
  *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
  *         GPUSERVE_E_CANCELLED  the progress callback aborted the load
  *
- * Thread-safety: safe; concurrent swaps are serialised. Not from a callback. Since: 0.1
+ * Thread-safety: safe; concurrent swaps are serialised. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
@@ -324,7 +324,7 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, also in a completion callback
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_model *model,
                                                                      gpuserve_error *error);
@@ -337,7 +337,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_m
  *         GPUSERVE_E_MISMATCH   its files were modified in place; gpuserve_model_swap() loads them
  *         else as gpuserve_model_open(); it stays suspended
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_model *model,
                                                                     gpuserve_error *error);
@@ -345,7 +345,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_mo
 /**
  * Model info of an open model as a JSON object: the fields of gpuserve_model_inspect(), and device,
  * the reason for its choice, dtype, threads, fingerprint and memory.
- * Output as in gpuserve_context_metrics(). Thread-safety: safe. Since: 0.1
+ * Output as in gpuserve_context_metrics(). Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_info(gpuserve_model *model, char *text,
                                                                   size_t capacity, size_t *size,
@@ -406,17 +406,17 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_get_properties(const gpuserve_model *model, gpuserve_model_properties *properties,
                               gpuserve_error *error);
 
-/** Dimension of an embedding; 0 for a NULL model. Since: 0.1 */
+/** Dimension of an embedding; 0 for a NULL model. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model);
 
-/** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.1 */
+/** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model);
 
 /** Number of labels of the model's classifier, or of its first head; 0 for a model without one.
- *  Since: 0.1 */
+ *  Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model);
 
-/** Label `index` of these, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.1 */
+/** Label `index` of these, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index);
 
 /** A classifier head. The pointers are borrowed from the model. Since: 0.2 */
@@ -455,7 +455,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_head(const gpuserv
  * It identifies the space that the files define, as transformers computes it. A bug fix that only
  * changes the vectors of rare texts towards that definition keeps it: the stored vectors of all
  * other texts stay comparable. The changelog names such texts, whose vectors must be recomputed;
- * the positions of pad tokens written out in a text ("<pad>") were one case. Since: 0.1
+ * the positions of pad tokens written out in a text ("<pad>") were one case. Since: 0.2
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

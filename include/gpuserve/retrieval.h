@@ -69,7 +69,7 @@ typedef struct gpuserve_rerank_options {
  * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports no method, or not
  *         options->method
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *documents,
@@ -88,7 +88,7 @@ gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *doc
  * @return the number of positive values; if more than `capacity`, only the first ones were written.
  *         0 for a NULL row; `indices` and `values` may be NULL with capacity 0, to count
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,
                                             float *values, size_t capacity);
@@ -111,7 +111,7 @@ typedef enum gpuserve_precision {
                                          zero bits */
 } gpuserve_precision;
 
-/** Bytes of a vector of `dim` numbers; 0 for an unknown precision or too many bytes. Since: 0.1 */
+/** Bytes of a vector of `dim` numbers; 0 for an unknown precision or too many bytes. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_quantized_bytes(uint32_t precision, size_t dim);
 
 /**
@@ -130,7 +130,7 @@ GPUSERVE_API size_t gpuserve_quantized_bytes(uint32_t precision, size_t dim);
  *         missing, not finite or have a minimum above the maximum (the message names the
  *         dimension); GPUSERVE_E_TOO_LARGE: `capacity` is too small
  *
- * Thread-safety: safe; no state. Since: 0.1
+ * Thread-safety: safe; no state. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_quantize(const float *vectors, size_t n, size_t dim, uint32_t precision,
@@ -146,7 +146,7 @@ gpuserve_quantize(const float *vectors, size_t n, size_t dim, uint32_t precision
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, GPUSERVE_E_NUMERIC: a value is not finite (the message
  *         names row and dimension)
  *
- * Thread-safety: safe; no state. Since: 0.1
+ * Thread-safety: safe; no state. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_vector_ranges(const float *vectors, size_t n,
                                                                      size_t dim, float margin,
@@ -180,13 +180,13 @@ gpuserve_vector_ranges_read(const char *path, float *ranges, size_t capacity, si
  *
  * @return text `index`, NUL-terminated UTF-8, static; NULL from the number of texts on
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API const char *gpuserve_calibration_text(size_t index);
 
 /* =============================================================================== arithmetic */
 
-/** The dot product of two vectors of n floats, accumulated in float64. Since: 0.1 */
+/** The dot product of two vectors of n floats, accumulated in float64. Since: 0.2 */
 GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n);
 
 /**
@@ -218,7 +218,7 @@ GPUSERVE_API float gpuserve_max_sim(const float *query, size_t n_query, const fl
  * @param scores   Receives the same number of scores; may be NULL.
  * @return the number of rows written; 0 for a NULL argument
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API size_t gpuserve_top_k(const float *query, const float *rows, size_t n_rows, size_t dim,
                                    size_t k, size_t *indices, float *scores);

@@ -52,7 +52,7 @@ typedef enum gpuserve_truncation {
  * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE if `capacity` is too small (only *n_tokens is set), or
  *         in strict truncation; GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size, int32_t *ids,
@@ -65,7 +65,7 @@ gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size, int32_t 
  * @param skip_special  1: skip special tokens.
  * @return as gpuserve_context_metrics(); GPUSERVE_E_INVALID for an id outside the vocabulary
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int32_t skip_special,
@@ -77,7 +77,7 @@ gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int
  *
  * @return as gpuserve_detokenize(); GPUSERVE_E_INVALID also for an id without a token
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_token_text(gpuserve_model *model, int32_t id,
                                                                   char *text, size_t capacity,
@@ -123,7 +123,7 @@ typedef struct gpuserve_entity {
  *         GPUSERVE_E_MISMATCH   the model has another number of labels than `n_labels`: compute the
  *                               scores again
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
@@ -133,7 +133,7 @@ gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
                   gpuserve_error *error);
 
 /** Name of an entity: its label or, unless the aggregation is NONE, the part after the first dash of
- *  the label. Borrowed from the model; NULL if the label index is out of range. Since: 0.1 */
+ *  the label. Borrowed from the model; NULL if the label index is out of range. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
                                               const gpuserve_entity *entity, uint32_t aggregation);
 
@@ -144,7 +144,7 @@ GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
  * @param text   The text, borrowed for the call, with its token ids and spans.
  * @return as gpuserve_detokenize()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint32_t aggregation,
@@ -413,7 +413,7 @@ typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
  *         GPUSERVE_E_DEVICE     the device failed; close the model
  *         GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_run(gpuserve_model     *model,
                                                            const gpuserve_job *job,
@@ -436,7 +436,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_run(gpuserve_model     *
  * @param error     May be NULL; written on failure only.
  * @return as gpuserve_run()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_embed(gpuserve_model    *model,
                                                              const char *const *texts,
@@ -457,7 +457,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_embed(gpuserve_model    
  *                  for a text pair model.
  * @return as gpuserve_run()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
     gpuserve_model *model, const char *const *texts, size_t n_texts, float *scores, size_t n_floats,
@@ -509,7 +509,7 @@ gpuserve_zero_shot_scores(gpuserve_model *model, const float *logits, size_t n_l
  * @return as gpuserve_run(): an invalid job is rejected here as a whole. For more than 16 KiB of
  *         text, errors that only tokenization detects are reported at completion instead.
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_submit(gpuserve_request **request, gpuserve_model *model, const gpuserve_job *job,
@@ -522,7 +522,7 @@ gpuserve_submit(gpuserve_request **request, gpuserve_model *model, const gpuserv
  * @return GPUSERVE_E_TIMEOUT if it is not complete yet, else its status as from gpuserve_run(), or
  *         GPUSERVE_E_CANCELLED. May be called repeatedly, and by several threads.
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *request,
                                                             int64_t timeout_us,
@@ -534,19 +534,19 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *r
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID for a NULL request; GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request);
 
 /** Release a request; waits for its completion and its callback first. Accepts NULL and a pointer
- *  to NULL; leaves NULL. Allowed from its own callback. Since: 0.1 */
+ *  to NULL; leaves NULL. Allowed from its own callback. Since: 0.2 */
 GPUSERVE_API void gpuserve_request_free(gpuserve_request **request);
 
 /**
  * A file descriptor (eventfd, nonblocking) that becomes readable when a request of this model
  * completes. Reading 8 bytes returns the number of completions since the last read, at first since
  * the first call of this function: call it before submitting. Borrowed: never close it. -1 on
- * failure. Thread-safety: safe. Since: 0.1
+ * failure. Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 
