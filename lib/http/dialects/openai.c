@@ -15,7 +15,7 @@
  *   outputs                                        own field: several outputs of one pass
  *   late_chunking                                  Jina: the inputs are chunks of one text
  *
- * `input` has llama.cpp's forms too (llama_inputs.c).
+ * `input` has llama.cpp's forms too (inputs.c).
  *
  * `chunking` is gpuserve's own: windows or late chunking of texts over the token limit.
  */
