@@ -17,6 +17,7 @@
 #include "lib/http/inference/request_options.h"
 #include "lib/http/inference/tasks.h"
 #include "lib/http/models/model_registry.h"
+#include "lib/http/protocol/request.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -330,19 +331,18 @@ static bool read_set(struct gsv_exchange *exchange, const json_t *list, bool wan
 bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *set,
                          gpuserve_job *job)
 {
-    const json_t *list = json_object_get(exchange->json, "outputs");
-    const json_t *heads = json_object_get(exchange->json, "heads");
+    const json_t *list = gsv_member_given(exchange->json, "outputs");
     const size_t sparse_dim = gpuserve_model_sparse_dim(exchange->served->model);
     bool wanted[N_KINDS] = { false }, is_first = true;
 
     job->task = GPUSERVE_TASK_EMBED;
     set->has_dense = true;
-    if (list && !json_is_null(list) && !read_set(exchange, list, wanted))
+    if (list && !read_set(exchange, list, wanted))
         return false;
-    if (!wanted[LABELS] && heads && !json_is_null(heads))
+    if (!wanted[LABELS] && gsv_member_given(exchange->json, "heads"))
         return gsv_refuse(exchange, GSV_P_INVALID, "heads",
                           "`heads` is of the output labels, which `outputs` does not have");
-    if (!list || json_is_null(list))
+    if (!list)
         return gsv_require_embedder(exchange);
     set->is_given = true;
     set->has_dense = wanted[0];
@@ -376,9 +376,7 @@ bool gsv_output_set_form(struct gsv_exchange *exchange, const struct gsv_output_
     if (set->has_dense)
         return true;
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        const json_t *value = json_object_get(exchange->json, fields[i]);
-
-        if (value && !json_is_null(value))
+        if (gsv_member_given(exchange->json, fields[i]))
             return gsv_refuse(exchange, GSV_P_INVALID, fields[i],
                               "`%s` is of the dense output, which `outputs` does not have",
                               fields[i]);
