@@ -278,6 +278,31 @@ class Parts(Folder):
             self.assertEqual(self.bash(f'release_nvcc() {{ printf "{nvcc}"; }}; release_chosen {arguments}').split(), parts.split(), arguments)
         self.bash("release_chosen wheel", 1)
 
+    def test_a_second_build_is_compared(self):
+        self.write("meson.build", "project('gpuserve', 'c',\n  version: '9.8.7',\n")
+        self.write("dist/SHA256SUMS", "0  gpuserve-9.8.7.tar.gz\n0  gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl\n0  libgpuserve0_9.8.7_amd64.deb\n")
+        for name in ("gpuserve-9.8.7.tar.gz", "gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl", "libgpuserve0_9.8.7_amd64.deb"):
+            self.write(f"dist/{name}", "bytes")
+        build = """mkdir -p cache; release_parts()
+            {
+                echo "parts: $* ${CCACHE_DISABLE:-0} $GPUSERVE_RELEASE_WHEELS"
+                [[ $release_folder != "$cache_dir/release" && $deb_folder != "$cache_dir/deb" && $dist_folder != dist ]] || exit 1
+                mkdir -p "$dist_folder"
+                printf bytes | tee "$dist_folder/gpuserve-9.8.7.tar.gz" >"$dist_folder/libgpuserve0_9.8.7_amd64.deb"
+                printf "%s" "$OTHER" >"$dist_folder/gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl"
+            }
+            """
+        same = self.bash("OTHER=bytes\n" + build + "release_again")
+        self.assertIn("parts: source wheels debs 1 x86_64\n", same)
+        self.assertTrue(same.endswith("3 passed, 0 failed\n"), same)
+        self.assertEqual(os.listdir(self.root / "cache"), [])
+        other = self.bash("OTHER=changed\n" + build + "release_again wheels", 1)
+        self.assertIn("parts: wheels 1 x86_64\n", other)
+        self.assertTrue(other.endswith("2 passed, 1 failed\n"), other)
+        self.assertRegex(other, r"FAILED  dist/gpuserve-9\.8\.7-py3\S+ differs")
+        self.write("dist/SHA256SUMS", "0  gpuserve-9.8.7.tar.gz\n") # what is not of this release is not compared with it
+        self.assertTrue(self.bash("OTHER=bytes\n" + build + "release_again source", 1).endswith("1 passed, 2 failed\n"))
+
 
 if __name__ == "__main__":
     program = unittest.main(exit=False, verbosity=0)

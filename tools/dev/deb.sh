@@ -89,10 +89,10 @@ cmd_tarball()
     (cd dist && sha256sum "$name.tar.gz" | tee "$name.tar.gz.sha256")
 }
 
-# source_tarball COMMIT FOLDER: the tarball of a commit. No time of packing inside: the same commit gives the same bytes.
+# source_tarball COMMIT FOLDER: the tarball of a commit. No time of packing inside, and no mode of this user's settings: the same commit gives the same bytes.
 source_tarball()
 {
     local name
     name=gpuserve-$(project_version)
-    git archive --format=tar --prefix="$name/" "$1" | gzip -9n >"$2/$name.tar.gz"
+    git -c tar.umask=0022 archive --format=tar --prefix="$name/" "$1" | gzip -9n >"$2/$name.tar.gz"
 }

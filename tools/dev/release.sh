@@ -5,6 +5,7 @@
 #                                     plugin. Wheels are for both machines, debs for this one
 #   ./dev release check [11|12|13]    uses the binary tarballs and wheels of dist/SHA256SUMS in an empty folder with an empty environment, those
 #                                     of another machine under QEMU; with a number the tarball in a bare Debian, which needs root
+#   ./dev release again [PART...]     builds parts once more in another folder, without a compiler's cache, and compares each file with dist/
 #
 # The last commit is built, in a folder of the cache whose path is the same each time, against the C library of an older
 # release (wheel.sh). The same commit gives the same bytes on the same machine.
@@ -28,16 +29,18 @@ release_records()
 
 release_usage()
 {
-    die "usage: ./dev release [--cuda] [source] [x86_64] [aarch64] [cuda] [wheels] [debs], or ./dev release check [11|12|13]"
+    die "usage: ./dev release [--cuda] [source] [x86_64] [aarch64] [cuda] [wheels] [debs], ./dev release check [11|12|13], or ./dev release again [PART...]"
 }
 
 cmd_release()
 {
     local parts
-    if [[ ${1:-} == check ]]; then
-        release_check "${@:2}"
+    case ${1:-} in
+    check | again)
+        "release_$1" "${@:2}"
         return
-    fi
+        ;;
+    esac
     parts=$(release_chosen "$@")
     if [[ -z ${*#--cuda} ]]; then
         rm -f dist/gpuserve-"$(project_version)"*.tar.gz # of another commit
@@ -78,6 +81,8 @@ release_parts()
     commit=$(git rev-parse HEAD) # of all parts, whatever is committed meanwhile
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
     export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+    # One thread of xz writes other bytes than several, and a machine of one core has one.
+    export DPKG_DEB_THREADS_MAX=1
     umask 022
     [[ " $* " != *" cuda "* ]] || with_cuda=yes
     (
@@ -313,6 +318,53 @@ release_check()
     done
     printf '%d passed, %d failed\n' "$passed" "$failed"
     return $status
+}
+
+# release_again [PART...]: the parts that dist/ has, or these, built once more. Another path with another length, another time and no compiler's
+# cache: what gets into a file of them makes other bytes. The compilers, and the cache's folder with the older C library, are the same. With the part
+# cuda the path is the same, too: nvcc writes a hash of a source's path into the names of its kernels.
+release_again()
+{
+    local folder kept=("$@") parts file passed=0 failed=0
+    [[ -f dist/SHA256SUMS ]] || die "dist/SHA256SUMS is missing: run ./dev release"
+    [[ ${#kept[@]} != 0 ]] || mapfile -t kept < <(release_kept)
+    parts=$(release_chosen "${kept[@]}")
+    : "${GPUSERVE_RELEASE_WHEELS:=$(sed -nE 's/.*  gpuserve-.*_(x86_64|aarch64)\.whl$/\1/p' dist/SHA256SUMS | paste -sd ' ')}"
+    folder=$(mktemp -d "$cache_dir/release-again.XXXXXX")
+    (
+        dist_folder=$folder/dist deb_folder=$folder/of/debian/packages
+        if [[ " $parts " == *" cuda "* ]]; then
+            rm -rf "${release_folder:?}/$(uname -m)"
+        else
+            release_folder=$folder/of/tarballs/and/wheels
+        fi
+        export CCACHE_DISABLE=1
+        # shellcheck disable=SC2086  # words
+        release_parts $parts
+    ) &
+    wait $! || die "the second build failed: see $folder" # a subshell before || would go on after an error
+    for file in "$folder"/dist/*.{tar.gz,whl,deb}; do
+        [[ -f $file ]] || continue
+        if cmp "$file" "dist/${file##*/}" && grep -qF "  ${file##*/}" dist/SHA256SUMS; then
+            passed=$((passed + 1))
+            printf 'ok      %s has the same bytes\n' "${file##*/}"
+        else
+            failed=$((failed + 1))
+            printf 'FAILED  %s differs: %s\n' "dist/${file##*/}" "$file"
+        fi
+    done
+    [[ $failed != 0 ]] || rm -rf "$folder"
+    printf '%d passed, %d failed\n' "$passed" "$failed"
+    [[ $passed != 0 && $failed == 0 ]]
+}
+
+# release_kept: the parts of what dist/SHA256SUMS has, one a line.
+release_kept()
+{
+    local version
+    version=$(project_version)
+    sed -nE -e "s/^[0-9a-f]+  gpuserve-$version\\.tar\\.gz\$/source/p" -e 's/.*-linux-(x86_64|aarch64)\.tar\.gz$/\1/p' -e 's/.*-cuda\.tar\.gz$/cuda/p' \
+        -e 's/.*  gpuserve-.*\.whl$/wheels/p' -e 's/.*\.deb$/debs/p' dist/SHA256SUMS | sort -u
 }
 
 # use_tarball FILE MODEL: tests/packages/use_tarball.sh with no variable of this environment and no program but those of the system.

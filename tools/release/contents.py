@@ -72,13 +72,16 @@ def compiled_headers(build):
     source = json.loads((build / "meson-info/intro-buildsystem_files.json").read_text(encoding="utf-8"))[0]
     root = pathlib.Path(source).parent.resolve()
     objects, found = {}, set()
+    outside = {} # line: path, or None for a file of the project
     for line in run("ninja", "-C", build, "-t", "deps").splitlines():
         if line and not line.startswith(" "):
             found = objects.setdefault(line.split(":")[0].rsplit("/", 1)[-1], set())
         elif line.startswith("    "):
-            path = (build / line.strip()).resolve()
-            if root not in path.parents and build.resolve() not in path.parents:
-                found.add(path)
+            if line not in outside:
+                path = (build / line.strip()).resolve()
+                outside[line] = None if root in path.parents or build.resolve() in path.parents else path
+            if outside[line]:
+                found.add(outside[line])
     return objects
 
 
