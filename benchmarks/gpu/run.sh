@@ -8,11 +8,12 @@
 #   benchmarks/gpu/run.sh --link     only the build stages, with the compiled kernels of BUILD, and loads the
 #                                    plugin; needs nvcc, no GPU
 #   benchmarks/gpu/run.sh --pack DIR [--dry]
-#                                    writes everything that a run needs into DIR: programs, plugin, libraries
-#                                    and MODEL in float16; needs BUILD and nvcc, no GPU
+#                                    writes everything that a run needs into DIR/pack.tar.gz: programs, plugin, libraries
+#                                    and MODEL in float16, at most 60 MiB with all-MiniLM-L6-v2; needs BUILD and nvcc, no GPU
 #   benchmarks/gpu/run.sh --prebuilt DIR [--dry]
 #                                    a run of such a pack; compiles nothing
 #   --seconds N                      another limit than 490 s for all stages; SKIP: names of stages to leave out
+#                                    PACK_MIB: another limit of a pack
 #
 # Needs gcc and nvcc; with Meson and the library's own needs the library is measured too, with
 # Python's torch and sentence-transformers others in addition. MODEL names a model's directory.
@@ -38,14 +39,14 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-if [ -n "$prebuilt" ] && [ ! -e "$prebuilt/libgpuserve-cuda.so" ]; then
+if [ -n "$prebuilt" ] && [ ! -e "$prebuilt/pack.tar.gz" ]; then
     echo "run.sh: $prebuilt holds no pack: make one with --pack" >&2
     exit 2
 fi
 build=${BUILD:-$PWD/build} # of --dry, --link and --pack
 model=${MODEL:-${XDG_CACHE_HOME:-$HOME/.cache}/gpuserve/models/all-MiniLM-L6-v2}
 $dry && model=tests/data/models/st-dense
-[ -n "$prebuilt" ] && model=$prebuilt/model
+pack_mib=${PACK_MIB:-60} # limit of a pack
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 seed=$(date +%s)
@@ -173,7 +174,7 @@ build_encoder() {
     ${CC:-gcc} -O2 -Iinclude -o "$work/encoder" benchmarks/gpu/encoder.c benchmarks/gpu/bench.c benchmarks/gpu/checks.c -ldl -lm
 }
 
-# The pack has the names that the build stages give. A library's own needs come along, except those of every glibc
+# The pack has the names that the build stages give, without symbols that only a debugger reads. A library's own needs come along, except those of every glibc
 # system; the server, which needs more of them, starts through a script.
 needs_of() {
     ldd "$@" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
@@ -181,6 +182,18 @@ needs_of() {
 }
 
 write_pack() {
+    archive=$pack pack=$work/packed
+    fill_pack || return 1
+    find "$pack" -type f | while read -r file; do
+        case $(head -c 4 "$file" | tail -c 3) in ELF) strip "$file" || exit 1 ;; esac
+    done || return 1
+    mkdir -p "$archive" && tar -C "$pack" -cf - . | gzip -9 >"$archive/pack.tar.gz" || return 1
+    mib=$(du -sm "$archive" | cut -f1)
+    echo "{\"stage\": \"pack\", \"mib\": $mib, \"unpacked_mib\": $(du -sm "$pack" | cut -f1)}"
+    [ "$mib" -le $pack_mib ] || { echo "the pack has $mib MiB, the limit is $pack_mib" >&2; return 1; }
+}
+
+fill_pack() {
     mkdir -p "$pack/lib" "$pack/server" || return 1
     cp "$work"/test_* "$work/encoder" "$work/probe" "$work/cudnn_lstm" "$pack/" || return 1
     python3 benchmarks/gpu/outputs.py --list | while read -r part; do
@@ -192,7 +205,6 @@ write_pack() {
         cp -r "$model" "$pack/model" || return 1
     else
         cp "$work/libgpuserve-cuda.so" "$pack/" || return 1
-        strip "$pack/libgpuserve-cuda.so"
         "$build/cli/gpuserve" convert "$model" "$pack/model" --dtype float16 || return 1
     fi
     cp -L "$build/lib/libgpuserve.so.0" "$build/lib/http/libgpuserve-http.so.0" "$pack/lib/" || return 1
@@ -210,7 +222,7 @@ exec "$here/server/gpuserve" "$@"
 SCRIPT
     chmod +x "$pack/gpuserve"
     git rev-parse --short HEAD >"$pack/commit" 2>/dev/null
-    echo "{\"stage\": \"pack\", \"mib\": $(du -sm "$pack" | cut -f1)}"
+    return 0
 }
 
 # Each stage finds its files where a build leaves them. cuBLASLt of PyPI is not in the loader's path,
@@ -367,6 +379,10 @@ inner() {
 }
 
 server=''
+if [ -n "$prebuilt" ]; then
+    mkdir "$work/pack" && tar -C "$work/pack" -xzf "$prebuilt/pack.tar.gz" || exit 2
+    prebuilt=$work/pack model=$work/pack/model
+fi
 inner environment 20
 export GPUSERVE_PLUGIN_DIR="$work" GPUSERVE_LIBRARY="$work/library.so"
 server=$work/build/cli/gpuserve
@@ -388,7 +404,7 @@ else
     inner build_probes 120
 fi
 if [ -n "$pack" ]; then
-    inner write_pack 100
+    inner write_pack 200
 elif $link; then
     inner load 20
 elif $dry; then

@@ -14,7 +14,7 @@ import numpy
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ROOT / "benchmarks" / "gpu" / "run.sh"
 TOOLS = ("sh bash python3 mktemp rm mkdir date cat tail head sed grep timeout cut cp ln ls tr xargs sort nproc dirname basename "
-         "chmod env du sleep git").split()
+         "chmod env du sleep git tar gzip").split()
 STAGES = ["environment", "use_pack", "kernel_tests", "checks", "probe", "oracle", "outputs", "encoder", "chain", "lstm", "backends", "transfer", "http",
           "random", "cudnn"]
 
@@ -43,6 +43,7 @@ class Pack(unittest.TestCase):
         pack, out = f"{self.folder}/pack", f"{self.folder}/out"
         made = run("--pack", pack, "--dry")
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        self.assertEqual(os.listdir(pack), ["pack.tar.gz"])
         done = run("--prebuilt", pack, "--dry", PATH=tools_without_compilers(f"{self.folder}/tools"), OUT=out, BUILD="/nonexistent",
                    MODEL="/nonexistent", PYTHONPATH=str(pathlib.Path(numpy.__file__).parents[1]))
         [results] = pathlib.Path(out).iterdir()
@@ -54,6 +55,11 @@ class Pack(unittest.TestCase):
         self.assertGreater(len(checked), 10)
         self.assertGreater(len([line for line in checked if line["stage"] == "outputs"]), 10)
         self.assertEqual([line for line in checked if not line["ok"]], [])
+
+    def test_a_pack_has_a_limit(self):
+        made = run("--pack", f"{self.folder}/pack", "--dry", PACK_MIB="0")
+        self.assertNotEqual(made.returncode, 0, made.stdout)
+        self.assertRegex(made.stdout, r"the pack has \d+ MiB, the limit is 0")
 
     def test_bad_arguments_are_named(self):
         for arguments, word in ((["--prebuilt", self.folder], "holds no pack"), (["--pack"], "--pack needs a value"),

@@ -470,6 +470,7 @@ static gpuserve_model_options streaming_options(uint32_t streams)
     options.max_batch_tokens = 64;
     options.deterministic = 1;
     options.stream_weights = streams;
+    options.n_threads = 1; /* so that a model has a thread for each stream alone */
     return options;
 }
 

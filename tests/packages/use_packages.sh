@@ -128,6 +128,11 @@ check "CMake refuses a component that is not there" says 'magic is not installed
 
 if compgen -G "$packages/libgpuserve-cuda_*.deb" >/dev/null; then
     check "the plugin installs" install "$(deb libgpuserve-cuda)"
+    cuda_licence()
+    {
+        zcat -f /usr/share/doc/libgpuserve-cuda/cuda-runtime.txt* | grep -qF NVIDIA && grep -qF 'CUDA Runtime' /usr/share/doc/libgpuserve-cuda/copyright
+    }
+    check "it has the licence of the CUDA run-time library" cuda_licence
     check "the plugin is found" bash -c 'gpuserve doctor --device cuda:0 | grep -q /gpuserve/libgpuserve-cuda.so'
 fi
 

@@ -17,6 +17,8 @@
 #define FAKE_LABELS 2
 #define FAKE_MAX_TOKENS 64
 #define FAKE_VOCAB 1000
+#define FAKE_ID_NAN 3
+#define FAKE_ID_BREAK 4
 
 /* Makes batches wait before they run, or releases them. */
 void fake_hold(void);
@@ -32,6 +34,14 @@ int fake_wide_batches(void);
 int fake_largest_batch_tokens(void);
 /* Batches run on the calling thread. */
 int fake_batches_here(void);
+
+/* Makes threads wait before they tokenize a text, or releases them. */
+void fake_hold_tokenization(void);
+void fake_release_tokenization(void);
+/* Waits until `n` threads tokenize a text (held ones count). */
+void fake_wait_tokenizing(int n);
+/* Most threads that tokenized at once, since the last call. */
+int fake_most_tokenizing(void);
 
 /* Weight bytes of models opened from now on, as headers would give them; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);

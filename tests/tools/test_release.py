@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/release"))
@@ -29,6 +30,8 @@ build own.c.o: cc ../source/own.c
 build unicode_generated_unicode_tables.c.o: cc ../source/own_table.c
 build program: link own.c.o unicode_generated_unicode_tables.c.o
   more = %s
+build lone.c.o: cc ../source/lone.c
+build other_program: link lone.c.o
 """
 XXHASH = "#define XXH_VERSION_MAJOR 0\n#define XXH_VERSION_MINOR 8\n#define XXH_VERSION_RELEASE 9\n"
 MAIN = "#include <xxhash.h>\n#include <stdio.h>\n%s\nint table(void);\nint main(void) { return printf(\"%%d\", table()) < 0; }\n"
@@ -63,13 +66,14 @@ class Contents(Folder):
         self.write("source/own_table.c", "int table(void) { return 1; }\n")
         self.write("build/meson-info/intro-buildsystem_files.json", json.dumps([str(self.root / "source/meson.build")]))
 
-    def scan(self, includes="", more="", system=False):
+    def scan(self, includes="", more="", system=False, target="program"):
         self.write("source/own.c", MAIN % includes)
+        self.write("source/lone.c", "int main(void) { return 0; }\n")
         self.write("build/build.ninja", NINJA % more)
-        subprocess.run(["ninja", "-C", str(self.build), "program"], check=True, stdout=subprocess.DEVNULL)
-        shutil.copy(self.build / "program", self.tree / "program")
+        subprocess.run(["ninja", "-C", str(self.build), "program", "other_program"], check=True, stdout=subprocess.DEVNULL)
+        shutil.copy(self.build / target, self.tree / "program")
         scan = contents.Scan(contents.Components(self.root / "source"), system)
-        scan.scan_build(self.build, ["program"])
+        scan.scan_build(self.build, [target])
         scan.scan_tree(self.tree)
         return scan
 
@@ -89,6 +93,9 @@ class Contents(Folder):
         for words in ("xxHash](https://github.com/Cyan4973/xxHash) 0.8.9 | BSD-2-Clause | `LICENSES/xxhash.txt`", "GNU C Library"):
             self.assertIn(words, text)
         self.assertEqual(json.loads((self.tree / "LICENSES/components.json").read_text(encoding="utf-8")), result)
+
+    def test_a_target_of_a_build_with_others(self):
+        self.assertEqual(list(self.scan(target="other_program").result()), ["gcc-runtime", "glibc"]) # xxhash is the other one's
 
     def test_an_archive_without_a_licence(self):
         self.write("strange.c", "int strange(void) { return 1; }\n")
@@ -209,11 +216,17 @@ class Sbom(Folder):
         """A file that lists nothing itself, and its record."""
         path = self.root / name
         path.write_text(name, encoding="utf-8")
-        (self.root / (hashlib.sha256(path.read_bytes()).hexdigest() + ".json")).write_text(json.dumps(components), encoding="utf-8")
+        self.keep(path, components)
         return path
 
+    def keep(self, path, components):
+        (self.root / (hashlib.sha256(path.read_bytes()).hexdigest() + ".json")).write_text(json.dumps(components), encoding="utf-8")
+
     def test_wheels_and_debian_packages(self):
-        wheel = self.record("gpuserve-9.8.7-py3-none-any.whl", {"jansson": "2.99", "glibc": None})
+        wheel = self.root / "gpuserve-9.8.7-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("gpuserve-9.8.7.dist-info/METADATA", "")
+        self.keep(wheel, {"jansson": "2.99", "glibc": None})
         deb = self.record("libgpuserve0_9.8.7_amd64.deb", {"jansson": None, "xxhash": "0.8.9"})
         document = sbom.document("9.8.7", [wheel, deb], sbom.licence_texts([wheel, deb]), self.root)
         packages = {package["SPDXID"]: package for package in document["packages"]}
@@ -224,6 +237,15 @@ class Sbom(Folder):
         self.assertLessEqual({("SPDXRef-gpuserve-9.8.7-py3-none-any.whl", "CONTAINS", "SPDXRef-jansson-2.99"),
                               (own["SPDXID"], "DEPENDS_ON", "SPDXRef-jansson"), (own["SPDXID"], "CONTAINS", "SPDXRef-xxhash-0.8.9")},
                              self.relations(document))
+
+    def test_a_wheel_brings_the_text_of_its_licence(self):
+        wheel = self.root / "gpuserve_cuda-9.8.7-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("gpuserve_cuda-9.8.7.dist-info/licenses/LICENSES/cuda-runtime.txt", "terms in the wheel")
+        self.keep(wheel, {"cuda-runtime": "13.0"})
+        document = sbom.document("9.8.7", [wheel], sbom.licence_texts([wheel]), self.root)
+        self.assertEqual(document["packages"][0]["name"], "gpuserve-cuda")
+        self.assertEqual([info["extractedText"] for info in document["hasExtractedLicensingInfos"]], ["terms in the wheel"])
 
     def test_a_wheel_without_a_record(self):
         path = self.root / "gpuserve-9.8.7-py3-none-any.whl"
@@ -238,6 +260,48 @@ class Sbom(Folder):
                               ("SPDXRef-libcurl", "OPTIONAL_DEPENDENCY_OF", binary), ("SPDXRef-DOCUMENT", "DESCRIBES", binary),
                               ("SPDXRef-gpuserve-9.8.7.tar.gz", "CONTAINS", "SPDXRef-unicode-data-7.7.7")}, relations)
         self.assertTrue(all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", end) for each in relations for end in (each[0], each[2])))
+
+
+class Parts(Folder):
+    """tools/dev/release.sh without its builds."""
+    def bash(self, script, status=0):
+        setup = 'set -euo pipefail; for part in common packages build cuda wheel deb release; do . "$DEV/$part.sh"; done\n'
+        done = subprocess.run(["bash", "-c", setup + script], cwd=self.root, capture_output=True, text=True, check=False,
+                              env={**os.environ, "DEV": str(ROOT / "tools/dev"), "GPUSERVE_CACHE": str(self.root / "cache")})
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_parts_have_an_order_and_bring_what_they_need(self):
+        for arguments, nvcc, parts in (("", "yes", "source x86_64 aarch64 cuda wheels debs"), ("", "", "source x86_64 aarch64 wheels debs"),
+                                       ("--cuda", "", "source x86_64 aarch64 cuda wheels debs"), ("wheels x86_64", "yes", "x86_64 wheels"),
+                                       ("cuda", "", "cuda debs"), ("wheels --cuda", "", "cuda wheels debs"), ("debs", "yes", "debs")):
+            self.assertEqual(self.bash(f'release_nvcc() {{ printf "{nvcc}"; }}; release_chosen {arguments}').split(), parts.split(), arguments)
+        self.bash("release_chosen wheel", 1)
+
+    def test_a_second_build_is_compared(self):
+        self.write("meson.build", "project('gpuserve', 'c',\n  version: '9.8.7',\n")
+        self.write("dist/SHA256SUMS", "0  gpuserve-9.8.7.tar.gz\n0  gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl\n0  libgpuserve0_9.8.7_amd64.deb\n")
+        for name in ("gpuserve-9.8.7.tar.gz", "gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl", "libgpuserve0_9.8.7_amd64.deb"):
+            self.write(f"dist/{name}", "bytes")
+        build = """mkdir -p cache; release_parts()
+            {
+                echo "parts: $* ${CCACHE_DISABLE:-0} $GPUSERVE_RELEASE_WHEELS"
+                [[ $release_folder != "$cache_dir/release" && $deb_folder != "$cache_dir/deb" && $dist_folder != dist ]] || exit 1
+                mkdir -p "$dist_folder"
+                printf bytes | tee "$dist_folder/gpuserve-9.8.7.tar.gz" >"$dist_folder/libgpuserve0_9.8.7_amd64.deb"
+                printf "%s" "$OTHER" >"$dist_folder/gpuserve-9.8.7-py3-none-manylinux_2_31_x86_64.whl"
+            }
+            """
+        same = self.bash("OTHER=bytes\n" + build + "release_again")
+        self.assertIn("parts: source wheels debs 1 x86_64\n", same)
+        self.assertTrue(same.endswith("3 passed, 0 failed\n"), same)
+        self.assertEqual(os.listdir(self.root / "cache"), [])
+        other = self.bash("OTHER=changed\n" + build + "release_again wheels", 1)
+        self.assertIn("parts: wheels 1 x86_64\n", other)
+        self.assertTrue(other.endswith("2 passed, 1 failed\n"), other)
+        self.assertRegex(other, r"FAILED  dist/gpuserve-9\.8\.7-py3\S+ differs")
+        self.write("dist/SHA256SUMS", "0  gpuserve-9.8.7.tar.gz\n") # what is not of this release is not compared with it
+        self.assertTrue(self.bash("OTHER=bytes\n" + build + "release_again source", 1).endswith("1 passed, 2 failed\n"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 # cuda.sh - the CUDA plugin, built with the system's nvcc or with one from PyPI.
 
+# The target that is the plugin.
+cuda_plugin=kernels/cuda/libgpuserve-cuda.so
+
 # nvcc_top: where the nvcc in PATH says its toolkit is; what is in PATH may be a script in front of it.
 nvcc_top()
 {
@@ -26,6 +29,18 @@ cuda_toolkit()
         return
     done
     die "the packages of tools/dev/cuda-requirements.txt hold no nvcc"
+}
+
+# cuda_licence TOOLKIT: the licence of the toolkit whose run-time library is linked in: a toolkit of NVIDIA's installer has EULA.txt, one of PyPI's
+# packages its text next to their metadata. GPUSERVE_CUDA_LICENCE names another file.
+cuda_licence()
+{
+    local file
+    for file in "${GPUSERVE_CUDA_LICENCE:-}" "$1"/EULA.txt "$1"/dist-info/nvidia_cuda_runtime-*/licenses/License.txt \
+        "$1"/../../nvidia_cuda_runtime-*/{licenses/,}License.txt; do
+        [[ ! -f $file ]] || { cat "$file"; return; }
+    done
+    die "the licence of the CUDA toolkit is not found next to $1: name it with GPUSERVE_CUDA_LICENCE"
 }
 
 # check_release_targets TOOLKIT [--write]: every target of a release: spills and local memory fail, and so does a

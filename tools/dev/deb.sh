@@ -11,6 +11,11 @@ cmd_deb()
     case ${1:-} in
     '' | cuda)
         need_packages "${build_packages[@]}" "${deb_packages[@]}"
+        if [[ ${1:-} == cuda ]]; then
+            mkdir -p "$dist_folder"
+            cuda_licence "$(cuda_toolkit)" >"$dist_folder/cuda-runtime.txt"
+            export GPUSERVE_CUDA_LICENCE=$PWD/$dist_folder/cuda-runtime.txt
+        fi
         # The tracked files of this tree, as they are now.
         git ls-files -z | tar --null --files-from - --create | deb_build "$@"
         rm -rf "$deb_folder"
@@ -29,23 +34,29 @@ deb_source()
     printf '%s/gpuserve-%s\n' "$deb_folder" "$(project_version)"
 }
 
-# deb_build [cuda]: the source tree that it reads as a tar file, with packaging/debian in Debian's place. It leaves deb_source.
+# Where packages go.
+dist_folder=dist
+
+# deb_build [cuda]: the source tree that it reads as a tar file, with packaging/debian in Debian's place. It leaves deb_source. With cuda also
+# that of the plugin: GPUSERVE_CUDA_PLUGIN if it is set, which is built already, else one that the package's rules build.
 deb_build()
 {
-    local source profiles=() log=dist/deb.log
-    [[ ${1:-} == cuda ]] && profiles=(--build-profiles=pkg.gpuserve.cuda)
+    local source profiles=() log=$dist_folder/deb.log
+    if [[ ${1:-} == cuda ]]; then
+        profiles=(--build-profiles=pkg.gpuserve.cuda)
+    fi
     source=$(deb_source)
     rm -rf "$deb_folder"
-    mkdir -p dist "$source"
+    mkdir -p "$dist_folder" "$source"
     tar -C "$source" --extract
     cp -a "$source/packaging/debian" "$source/debian"
     say "building the packages, see $log"
     (cd "$source" && DEB_BUILD_OPTIONS="parallel=$n_jobs noautodbgsym ${DEB_BUILD_OPTIONS:-}" \
         dpkg-buildpackage --build=binary --no-sign "${profiles[@]}") >"$log" 2>&1 ||
         { tail -n 60 "$log" >&2; die "dpkg-buildpackage failed"; }
-    rm -f dist/*.deb
-    cp "$deb_folder"/*.deb dist/
-    say "$(ls dist/*.deb)"
+    rm -f "$dist_folder"/*.deb
+    cp "$deb_folder"/*.deb "$dist_folder/"
+    say "$(ls "$dist_folder"/*.deb)"
 }
 
 # The packages in a bare root; the script that uses them counts its checks.
@@ -72,9 +83,16 @@ cmd_tarball()
 {
     local name
     name=gpuserve-$(project_version)
-    mkdir -p dist
     git diff --quiet HEAD || say "the tarball has the last commit, without the changes since"
-    # No time of packing inside: the same commit gives the same bytes.
-    git archive --format=tar --prefix="$name/" HEAD | gzip -9n >"dist/$name.tar.gz"
+    mkdir -p dist
+    source_tarball HEAD dist
     (cd dist && sha256sum "$name.tar.gz" | tee "$name.tar.gz.sha256")
+}
+
+# source_tarball COMMIT FOLDER: the tarball of a commit. No time of packing inside, and no mode of this user's settings: the same commit gives the same bytes.
+source_tarball()
+{
+    local name
+    name=gpuserve-$(project_version)
+    git -c tar.umask=0022 archive --format=tar --prefix="$name/" "$1" | gzip -9n >"$2/$name.tar.gz"
 }

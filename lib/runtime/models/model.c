@@ -262,6 +262,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .max_batch_tokens = plan->narrow.max_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,
+        .n_threads = gsv_plan_threads(plan),
         .n_replicas = (int32_t)plan->n_replicas,
         .max_wait_ns = plan->max_wait_ns,
         .has_wide = plan->has_wide,
@@ -399,7 +400,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     count(model);
     gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
             model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
-            model->plan.device.reason, model->plan.n_workers, model->plan.total_bytes);
+            model->plan.device.reason, gsv_plan_threads(&model->plan), model->plan.total_bytes);
     if (model->plan.n_streamed > 0)
         gsv_log(model->context, GPUSERVE_LOG_INFO,
                 "%s: each batch copies the weights of %d of %d layers, %" PRIu64 " bytes",

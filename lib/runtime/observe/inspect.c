@@ -322,7 +322,7 @@ static struct gsv_json describe_open(const struct gsv_model *model)
         gsv_json_add_object(&json, "int8", int8_of(&model->int8));
     gsv_json_add_bool(&json, "deterministic", model->plan.deterministic);
     gsv_json_add_bool(&json, "portable_bits", model->plan.portable_bits);
-    gsv_json_add_number(&json, "threads", model->plan.n_workers);
+    gsv_json_add_number(&json, "threads", gsv_plan_threads(&model->plan));
     gsv_json_add_number(&json, "streamed_layers", model->plan.n_streamed);
     gsv_json_add_number(&json, "max_batch_tokens", model->plan.narrow.max_tokens);
     gsv_json_add_number(&json, "max_queue_tokens", (int64_t)model->plan.max_queue_tokens);

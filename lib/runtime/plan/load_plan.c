@@ -34,6 +34,7 @@
 #define QUEUE_BYTES (256u << 20)
 #define MAX_CACHE_BYTES (UINT64_C(1) << 46)
 #define MAX_TOKENS_PER_SECOND UINT64_C(1000000000000)
+#define THREAD_BYTES 32    /* what a worker thread is told */
 #define SEQUENCE_BYTES 192 /* a part, a coalesced item and their entries in the in-flight table */
 #define QUEUE_BYTES_A_TOKEN 5 /* id and type */
 #define HEAD_BLOCK_BYTES 64   /* alignment of the scores of a head */
@@ -317,7 +318,7 @@ static uint64_t runtime_bytes(const struct gsv_plan *plan)
                            (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
 
     return (uint64_t)plan->n_workers * batch + entity_host_bytes(plan->facts) +
-           head_host_bytes(plan) +
+           (uint64_t)gsv_plan_threads(plan) * THREAD_BYTES + head_host_bytes(plan) +
            (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
            plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes +
            plan->facts->adapter_bytes;
@@ -365,13 +366,10 @@ static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_cont
         return gsv_fail(error, GPUSERVE_E_INVALID,
                         "n_threads is %u, but the context has %d threads", wanted,
                         context->n_threads);
-    if (!plan->device.is_cpu) {
-        plan->n_workers = GPU_STREAMS * (int32_t)plan->n_replicas;
-        plan->has_wide = false;
-        return GPUSERVE_OK;
-    }
-    plan->n_workers = wanted ? (int32_t)wanted : context->n_threads;
-    plan->has_wide = plan->n_workers > 1;
+    plan->n_threads = wanted ? (int32_t)wanted : context->n_threads;
+    plan->n_workers =
+        plan->device.is_cpu ? plan->n_threads : GPU_STREAMS * (int32_t)plan->n_replicas;
+    plan->has_wide = plan->device.is_cpu && plan->n_workers > 1;
     return GPUSERVE_OK;
 }
 

@@ -54,7 +54,8 @@ struct gsv_plan {
     struct gsv_late_plan late;       /* of facts->late */
     int32_t n_streamed; /* stored layers whose weights are streamed: gsv_streamed_net_bytes() */
     uint64_t streamed_bytes; /* of them in host memory, for each replica */
-    int32_t n_workers;       /* worker threads with one stream each; as many for each replica */
+    int32_t n_workers;       /* batches at a time, a stream each; as many for each replica */
+    int32_t n_threads;       /* that were asked for: see gsv_plan_threads() */
     bool has_wide;           /* one more stream shared by all workers: see batch_formation.c */
     struct gsv_exec_options narrow;
     struct gsv_exec_options wide;
@@ -85,6 +86,13 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
 /* Set plan->available (free now) and plan->max_available (free if no other model were loaded).
  * Implemented one layer above, in budget.c. */
 void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64_t model_budget);
+
+/* Worker threads: one for each batch at a time, on a GPU all that were asked for, since those
+ * beyond its streams tokenize. */
+static inline int32_t gsv_plan_threads(const struct gsv_plan *plan)
+{
+    return plan->n_threads > plan->n_workers ? plan->n_threads : plan->n_workers;
+}
 
 /* Threads of the entity head. */
 int32_t gsv_plan_entity_threads(const struct gsv_plan *plan);

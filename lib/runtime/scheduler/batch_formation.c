@@ -421,7 +421,8 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
     const size_t max_tokens = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
-    const size_t min_tokens = batcher->n_sleeping > 0 ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
+    const bool another = batcher->n_sleeping > 0 && batcher->free_batches; /* may start, too */
+    const size_t min_tokens = another ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
     *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);

@@ -161,9 +161,10 @@ bool gsv_holds_back(const struct gsv_batcher *batcher)
 
 void gsv_wake(struct gsv_batcher *batcher)
 {
-    const size_t min_tokens = GSV_MIN_TOKENS;
-    size_t steps = batcher->n_raw_chunks + batcher->ready_tokens / min_tokens +
-                   (batcher->ready_tokens % min_tokens != 0) + (batcher->to_complete != NULL) +
+    const size_t batches = (batcher->ready_tokens + GSV_MIN_TOKENS - 1) / GSV_MIN_TOKENS;
+    const size_t n_free = (size_t)gsv_n_free(batcher);
+    size_t steps = (gsv_has_enough(batcher) ? 0 : batcher->n_raw_chunks) +
+                   (batches < n_free ? batches : n_free) + (batcher->to_complete != NULL) +
                    (batcher->retries != NULL);
 
     if (batcher->n_sleeping == 0)

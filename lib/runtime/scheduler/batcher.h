@@ -41,7 +41,8 @@ struct gsv_batcher_options {
     uint64_t max_tokens_per_second; /* 0: no limit */
     int32_t max_batch_tokens;
     int32_t max_sequences;
-    int32_t n_workers;
+    int32_t n_workers; /* batches at a time */
+    int32_t n_threads; /* worker threads, at least n_workers */
     int32_t n_replicas;
     uint64_t max_wait_ns;     /* of a partial batch, while the device is busy */
     uint64_t (*now_ns)(void); /* clock of admission; NULL: gsv_now_ns() */
@@ -60,7 +61,7 @@ struct gsv_part {
     int32_t query_row; /* of its request's query_vectors among those of the batch */
 };
 
-/* One batch of items. A model has as many as workers, each embedded in an execution slot
+/* One batch of items. A model has n_workers, each embedded in an execution slot
  * (worker.h). A thread pops any free one, so an inline caller can replace a sleeping
  * worker. */
 struct gsv_batch {

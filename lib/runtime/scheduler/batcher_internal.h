@@ -170,6 +170,26 @@ void gsv_enqueue(struct gsv_batcher *batcher, gpuserve_request *request);
 /* Wake one worker for each available step, at most all. */
 void gsv_wake(struct gsv_batcher *batcher);
 
+/* As many tokens are ready as all batches can take: tokenization pauses. */
+static inline bool gsv_has_enough(const struct gsv_batcher *batcher)
+{
+    return batcher->ready_tokens >=
+           (size_t)batcher->n_slots * (size_t)batcher->options.max_batch_tokens;
+}
+
+/* Number of free batches. */
+static inline int32_t gsv_n_free(const struct gsv_batcher *batcher)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < batcher->options.n_replicas; i++) {
+        const struct gsv_replica_state *state = &batcher->replica_states[i];
+
+        n += state->is_out ? 0 : state->n_slots - state->n_running;
+    }
+    return n;
+}
+
 /* Count the items of a finished batch back. Requests that ended are prepended to *list. */
 void gsv_count_back(struct gsv_batcher *batcher, struct gsv_batch *batch, gpuserve_status status,
                     const gpuserve_error *error, gpuserve_request **list);

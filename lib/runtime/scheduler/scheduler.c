@@ -6,11 +6,12 @@
  *
  *   1. complete a request that ended in the queue (cancelled, expired, empty, failed);
  *   2. retry a batch whose replica was lost;
- *   3. tokenize a chunk of a large request, while fewer tokens are ready than all slots can take;
+ *   3. tokenize a chunk of a large request, while fewer tokens are ready than all batches can take;
  *   4. form and run a batch, on the replica with the fewest running batches;
  *   5. sleep.
  *
- * Steps 2 to 4 need a core on a CPU (concurrency.h).
+ * Steps 2 to 4 need a core on a CPU (concurrency.h). A model on a GPU has more workers than
+ * batches, so that tokenization uses the CPU while the device computes.
  *
  * Inline execution: a blocking caller that finds the CPU idle runs the batch on its own thread, so
  * no other thread wakes. A caller that submitted first and then waits without a limit does the same
@@ -139,15 +140,13 @@ static void end_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
 /* Find a step that needs a core, which the worker holds; the lock is held. */
 static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_step *step)
 {
-    const size_t enough = (size_t)batcher->n_slots * (size_t)batcher->options.max_batch_tokens;
-
     while (has_work(batcher)) {
         if (batcher->retries && batcher->free_batches) {
             step->batch = gsv_begin_retry(batcher, group);
             step->kind = GSV_STEP_RUN;
             return true;
         }
-        if (batcher->n_raw_chunks > 0 && batcher->ready_tokens < enough) {
+        if (batcher->n_raw_chunks > 0 && !gsv_has_enough(batcher)) {
             if (begin_encoding(batcher, step))
                 return true;
             continue; /* the request had expired */
@@ -157,6 +156,8 @@ static bool find_work(struct gsv_batcher *batcher, int32_t group, struct gsv_ste
         step->batch = begin_batch(batcher, group);
         if (!step->batch)
             continue;
+        if (batcher->n_raw_chunks > 0)
+            gsv_wake(batcher); /* workers that slept while enough tokens were ready */
         step->kind = GSV_STEP_RUN;
         return true;
     }
@@ -174,8 +175,8 @@ static void leave_core(struct gsv_batcher *batcher, uint64_t since_ns, bool is_w
 /* Sleep until woken, or until the ready items are due. */
 static void sleep_for_work(struct gsv_batcher *batcher)
 {
-    const bool holds =
-        batcher->ready_tokens > 0 && batcher->free_batches && gsv_holds_back(batcher);
+    const bool holds = batcher->ready_tokens > 0 && batcher->free_batches &&
+                       batcher->n_holding < gsv_n_free(batcher) && gsv_holds_back(batcher);
 
     batcher->n_sleeping++;
     if (holds) {
@@ -390,7 +391,9 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
         gsv_learn_drain(batcher, batch);
         gsv_count_back(batcher, batch, status, error, &over);
     }
-    if (batch->is_inline && has_work(batcher)) /* a worker would continue by itself */
+    /* A worker continues by itself, but completes requests first: another one may be free. */
+    if ((batch->is_inline || batcher->options.n_threads > batcher->options.n_workers) &&
+        has_work(batcher))
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);
     return over;

@@ -127,10 +127,12 @@ static gpuserve_status make_slots(struct gsv_workers *workers, struct gsv_model 
     const struct gsv_plan *plan = &model->plan;
     gpuserve_status st = GPUSERVE_OK;
 
-    workers->all = gsv_alloc_array((size_t)plan->n_workers, sizeof(*workers->all));
+    workers->n_threads = gsv_plan_threads(plan);
+    workers->all = gsv_alloc_array((size_t)workers->n_threads, sizeof(*workers->all));
     workers->slots = gsv_alloc_array((size_t)plan->n_workers, sizeof(*workers->slots));
     if (!workers->all || !workers->slots)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %d workers", plan->n_workers);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for %d workers",
+                        workers->n_threads);
     workers->n = plan->n_workers;
     if (plan->has_wide)
         st = gsv_exec_create(&workers->wide, model->replicas[0].net, &plan->wide, error);
@@ -152,7 +154,7 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
     }
     for (int32_t i = workers->n; i-- > 0 && st == GPUSERVE_OK;)
         gsv_batcher_add_batch(model->batcher, &workers->slots[i].batch);
-    while (workers->n_started < workers->n && st == GPUSERVE_OK) {
+    while (workers->n_started < workers->n_threads && st == GPUSERVE_OK) {
         struct gsv_worker *worker = &workers->all[workers->n_started];
         int failed;
 
@@ -162,7 +164,7 @@ gpuserve_status gsv_workers_start(struct gsv_workers *workers, struct gsv_model 
         failed = gsv_start_thread(&worker->thread, work, worker);
         if (failed)
             st = gsv_fail(error, GPUSERVE_E_NOMEM, "cannot start thread %d of %d: error %d",
-                          workers->n_started + 1, workers->n, failed);
+                          workers->n_started + 1, workers->n_threads, failed);
         else
             workers->n_started++;
     }

@@ -16,9 +16,10 @@ struct gsv_slot;
 struct gsv_worker;
 
 struct gsv_workers {
-    struct gsv_worker *all; /* [n] */
-    struct gsv_slot *slots; /* [n]: used by any worker, see worker.h */
+    struct gsv_worker *all; /* [n_threads] */
+    struct gsv_slot *slots; /* [n]: used by any worker, see below */
     int32_t n;
+    int32_t n_threads; /* at least n */
     int32_t n_started;
     struct gsv_exec *wide; /* execution context of wide batches, one at a time (batch_formation.c);
                               may be NULL */
@@ -43,8 +44,9 @@ void gsv_workers_stop(struct gsv_workers *workers);
  * Resources to run one batch: a struct gsv_batch with an execution context and
  * buffers.
  *
- * A model has as many slots as worker threads. The thread that dequeued a batch owns its slot until
- * gsv_slot_run() returns. Running a batch allocates no memory.
+ * A model has at least as many worker threads as slots; on a GPU it has more, which tokenize. The
+ * thread that dequeued a batch owns its slot until gsv_slot_run() returns. Running a batch
+ * allocates no memory.
  */
 
 struct gsv_model;
