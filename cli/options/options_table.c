@@ -142,7 +142,7 @@ const struct cli_option cli_options[] = {
     LIST("adapter", RUNS | CMD_INSPECT, adapters, "NAME=DIR",
          "LoRA adapter in PEFT's format, which requests choose by NAME as prompt name (--prompt-name, --default-prompt-name)"),
     STRING("device", 'd', OPENS | CMD_INSPECT | CMD_PROFILE, device, "DEVICE",
-         "auto, cpu, cuda:N, a UUID, or auto with options, such as auto:order=load,max_load=0.5 (default auto: the usable GPU with the most free memory, else the CPU)"),
+         "auto, cpu, cuda:N, several as cuda:0,cuda:1 or cuda:*, a UUID, or auto with options, such as auto:order=load,max_load=0.5 (default auto: the usable GPU with the most free memory, else the CPU)"),
     STRING("device", 'd', CMD_DOCTOR, device, "DEVICE",
          "device that must work: cuda:N, a UUID; cpu judges no GPU (default: a GPU if the machine is set up for one)"),
     STRING("root", 0, CMD_DOCTOR, root, "DIR", "examine the files below DIR, such as an unpacked image or /proc/PID/root; nothing of it is executed"),
