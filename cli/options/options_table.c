@@ -175,6 +175,7 @@ const struct cli_option cli_options[] = {
     FLAG("deterministic", 0, OPENS | CMD_PROFILE, deterministic, 1, "GPU: results whose bits do not depend on the other texts of a batch, at a cost in speed (CPU: always)"),
     FLAG("portable-bits", 0, OPENS | CMD_PROFILE, portable_bits, 1, "CPU: results whose bits are the same on every processor"),
     FLAG("stream-weights", 0, RUNS | CMD_INSPECT, stream_weights, 1, "GPU: a model that does not fit keeps layers in host memory and copies them in each batch"),
+    FLAG("pipeline", 0, RUNS | CMD_INSPECT, pipeline, 1, "the GPUs of a DEVICE of several share the layers of one copy of the model"),
     STRING("weights-cache", 0, OPENS, weights_cache, "DIR",
          "CPU: folder of packed weights, an absolute path; off: none (default gpuserve/weights in XDG_CACHE_HOME or ~/.cache)"),
     SIZE("memory-budget", OPENS | CMD_INSPECT | CMD_PROFILE | CMD_CONVERT | CMD_PRUNE, memory_budget, 0x1p60,
