@@ -479,7 +479,7 @@ static void expect_ranges(const char *name)
 Test(pipeline, ranges_are_balanced_and_fit)
 {
     static const char *const divided[] = { "modernbert", "nomic-moe-hub-every-3", "gemma3-older",
-                                           "bart-multi", "mobilebert" };
+                                           "bart-multi", "bart-single",           "mobilebert" };
 
     for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
         expect_ranges(divided[i]);
