@@ -342,12 +342,13 @@ static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "avx512_v
 #endif
 
 #define MAX_OUTPUTS 8
-/* Only each EACH_HASHED-th model is hashed, for QEMU, which computes those only. */
-#define EACH_HASHED 8
+/* Each EACH_HASHED-th model has a hash; QEMU and sanitizers, which take minutes, compute those
+ * only, and QEMU compares each third model with transformers, without the backend of plain C. */
+#define EACH_HASHED 16
 #if defined(__aarch64__) && defined(GSV_PLAIN_CRITERION_H)
-#define STEP (2 * EACH_HASHED)
+enum { EACH_PORTABLE = EACH_HASHED, EACH_COMPARED = 3, HAS_REF = 0 };
 #else
-#define STEP (IS_SANITIZED ? 2 * EACH_HASHED : 1)
+enum { EACH_PORTABLE = IS_SANITIZED ? EACH_HASHED : 1, EACH_COMPARED = 1, HAS_REF = 1 };
 #endif
 
 struct rows {
@@ -444,10 +445,10 @@ Test(model_families, portable_bits_are_equal_everywhere)
     static const struct {
         uint32_t dtype;
         uint64_t hash;
-    } wanted[] = { { GPUSERVE_DTYPE_FLOAT32, UINT64_C(0x4299345c8b2c1269) },
-                   { GPUSERVE_DTYPE_BFLOAT16, UINT64_C(0xb0d4b886988b9a71) },
-                   { GPUSERVE_DTYPE_FLOAT16, UINT64_C(0x0b9fab460fd7182c) },
-                   { GPUSERVE_DTYPE_INT8, UINT64_C(0xf5024d251d15d552) } };
+    } wanted[] = { { GPUSERVE_DTYPE_FLOAT32, UINT64_C(0x9be16e00811d8179) },
+                   { GPUSERVE_DTYPE_BFLOAT16, UINT64_C(0x7f6c5a2623886951) },
+                   { GPUSERVE_DTYPE_FLOAT16, UINT64_C(0x6716513a8bc4c2ad) },
+                   { GPUSERVE_DTYPE_INT8, UINT64_C(0x6048df207aa428f2) } };
     static struct model_name names[MAX_MODELS];
     const size_t n = read_families(names);
     char reason[96];
@@ -455,15 +456,15 @@ Test(model_families, portable_bits_are_equal_everywhere)
     for (size_t k = 0; k < sizeof(wanted) / sizeof(wanted[0]); k++) {
         uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-        for (size_t i = 0; i < n; i += STEP) {
+        for (size_t i = 0; i < n; i += EACH_PORTABLE) {
             const uint64_t next = is_refused(names[i].text, reason)
                                       ? hash
                                       : check_portable(names[i].text, wanted[k].dtype, hash);
 
             hash = i % EACH_HASHED == 0 ? next : hash;
         }
-        cr_expect(STEP > EACH_HASHED || hash == wanted[k].hash,
-                  "dtype %u: the hash is 0x%016" PRIx64, (unsigned)wanted[k].dtype, hash);
+        cr_expect(hash == wanted[k].hash, "dtype %u: the hash is 0x%016" PRIx64,
+                  (unsigned)wanted[k].dtype, hash);
     }
 }
 
@@ -474,7 +475,7 @@ Test(model_families, equals_transformers_in_float64)
     size_t n_pairs = 0;
 
     cr_assert(n > 100, "families.txt has only %zu models", n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += EACH_COMPARED) {
         char reason[96];
 
         if (is_refused(names[i].text, reason)) {
@@ -482,7 +483,8 @@ Test(model_families, equals_transformers_in_float64)
             continue;
         }
         n_pairs += check_model(names[i].text, gsv_backend_cpu());
-        check_model(names[i].text, gsv_backend_ref());
+        if (HAS_REF)
+            check_model(names[i].text, gsv_backend_ref());
     }
-    cr_expect_geq(n_pairs, 10, "%zu models have pairs.safetensors", n_pairs);
+    cr_expect_geq(n_pairs, 10 / EACH_COMPARED, "%zu models have pairs.safetensors", n_pairs);
 }

@@ -172,7 +172,7 @@ Test(entities, what_cannot_be)
     gpuserve_model_close(&model);
 }
 
-enum { N_LONG = 100000, N_SWAPS = 40 };
+enum { N_LONG = 20000, N_SWAPS = 20 };
 
 static atomic_bool is_swapped;
 

@@ -117,7 +117,7 @@ Test(growth, a_thousand_suspensions_and_swaps_leave_nothing)
 
 /* Sanitizers have their own heap. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-enum { N_LOADERS = 6 };
+enum { N_LOADERS = 3 };
 
 struct loaders {
     pthread_barrier_t all_there; /* concurrent, so that each gets its own malloc arena */
