@@ -357,7 +357,7 @@ Test(cuda_pipeline, bytes_are_those_that_the_footprint_and_the_info_tell)
         gsv_emu_get_counters(&before);
         model = open_with(context, MODEL, &options);
         gsv_emu_get_counters(&c);
-        cr_expect_eq(footprint.n_streams, n * (n + 1));
+        cr_expect_eq(footprint.n_streams, (uint32_t)(n * (n + 1)));
         cr_expect_eq(footprint.fits, 1);
         cr_expect_geq(footprint.host_bytes, border);
         cr_expect_eq(read_shares(model, shares, n), on_devices(&footprint));
