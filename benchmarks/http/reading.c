@@ -5,7 +5,7 @@
  *   framing   where the body ends                            reads headers and chunk sizes only
  *   hop       input buffer -> socketpair -> libmicrohttpd    two copies
  *   body      libmicrohttpd -> body of the exchange          copy
- *   json      body -> values -> tree of jansson              two copies: values, tree
+ *   json      body -> tree of jansson                        copy
  *   inputs    tree -> pointers to its strings                none
  *   free      the exchange with its tree
  *

@@ -64,6 +64,12 @@ gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *reader,
                                      struct gsv_json_slice slice, char *out, size_t *size,
                                      gpuserve_error *error);
 
+/* Reads the slice of a value that is neither a string nor a container: sets the kind of *value, and
+ * its number or boolean. */
+gpuserve_status gsv_json_reader_scalar(const struct gsv_json_reader *reader,
+                                       struct gsv_json_slice slice, struct gsv_json_value *value,
+                                       gpuserve_error *error);
+
 /*
  * Finds JSON fields by name in a large object without building a tree.
  *

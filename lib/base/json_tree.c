@@ -35,10 +35,13 @@ gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char 
                                       struct gsv_json_limits limits, size_t *n_values,
                                       gpuserve_error *error)
 {
+    const size_t valid = gsv_utf8_valid_length(text, size);
     bool in_string = false;
     size_t depth = 0;
 
     *n_values = 1;
+    if (valid != size)
+        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not UTF-8 at byte %zu", name, valid);
     for (size_t i = 0; i < size; i++) {
         const char c = text[i];
 
@@ -69,10 +72,11 @@ gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char 
     return GPUSERVE_OK;
 }
 
-static gpuserve_status broken(const struct tree_reader *r, const char *at, const char *what)
+static gpuserve_status broken(const struct gsv_json_reader *r, const char *at, const char *what,
+                              gpuserve_error *error)
 {
-    return gsv_fail(r->error, GPUSERVE_E_FORMAT, "%s: byte %zu: %s", r->text.name,
-                    (size_t)(at - r->text.begin), what);
+    return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: byte %zu: %s", r->name, (size_t)(at - r->begin),
+                    what);
 }
 
 /* ------------------------------------------------------------------------------------ scalars */
@@ -154,28 +158,39 @@ static bool read_real(const char *p, size_t size, double *real)
     return true;
 }
 
-static gpuserve_status read_number(struct tree_reader *r, struct gsv_json_slice slice,
-                                   struct gsv_json_value *value)
+static gpuserve_status read_number(const struct gsv_json_reader *r, struct gsv_json_slice slice,
+                                   struct gsv_json_value *value, gpuserve_error *error)
 {
     bool is_whole;
 
     if (number_length(slice.at, slice.at + slice.size, &is_whole) != slice.size)
-        return broken(r, slice.at, "not a JSON value");
+        return broken(r, slice.at, "not a JSON value", error);
     value->kind = GSV_JSON_INT;
     if (is_whole && read_whole(slice.at, slice.size, &value->is.whole))
         return GPUSERVE_OK;
     value->kind = GSV_JSON_NUMBER;
     if (slice.size > MAX_NUMBER_BYTES)
-        return broken(r, slice.at, "the number has more than 400 characters");
+        return broken(r, slice.at, "the number has more than 400 characters", error);
     if (!read_real(slice.at, slice.size, &value->is.real))
-        return gsv_fail(r->error, GPUSERVE_E_NOMEM, "%s: out of memory", r->text.name);
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", r->name);
     return isfinite(value->is.real) ? GPUSERVE_OK
-                                    : broken(r, slice.at, "the number is out of range");
+                                    : broken(r, slice.at, "the number is out of range", error);
 }
 
 static bool is_word(struct gsv_json_slice slice, const char *word)
 {
     return slice.size == strlen(word) && memcmp(slice.at, word, slice.size) == 0;
+}
+
+gpuserve_status gsv_json_reader_scalar(const struct gsv_json_reader *reader,
+                                       struct gsv_json_slice slice, struct gsv_json_value *value,
+                                       gpuserve_error *error)
+{
+    value->is.boolean = is_word(slice, "true");
+    value->kind = is_word(slice, "null") ? GSV_JSON_NULL : GSV_JSON_BOOL;
+    if (value->kind == GSV_JSON_NULL || value->is.boolean || is_word(slice, "false"))
+        return GPUSERVE_OK;
+    return read_number(reader, slice, value, error);
 }
 
 static gpuserve_status read_scalar(struct tree_reader *r, struct gsv_json_value *value)
@@ -185,16 +200,11 @@ static gpuserve_status read_scalar(struct tree_reader *r, struct gsv_json_value 
 
     if (st != GPUSERVE_OK)
         return st;
-    if (*slice.at == '"') {
-        value->kind = GSV_JSON_STRING;
-        return keep_text(r, (struct gsv_json_slice){ slice.at + 1, slice.size - 2 },
-                         &value->is.text, &value->n);
-    }
-    value->is.boolean = is_word(slice, "true");
-    value->kind = is_word(slice, "null") ? GSV_JSON_NULL : GSV_JSON_BOOL;
-    if (value->kind == GSV_JSON_NULL || value->is.boolean || is_word(slice, "false"))
-        return GPUSERVE_OK;
-    return read_number(r, slice, value);
+    if (*slice.at != '"')
+        return gsv_json_reader_scalar(&r->text, slice, value, r->error);
+    value->kind = GSV_JSON_STRING;
+    return keep_text(r, (struct gsv_json_slice){ slice.at + 1, slice.size - 2 }, &value->is.text,
+                     &value->n);
 }
 
 /* --------------------------------------------------------------------------------- containers */
@@ -237,7 +247,8 @@ static gpuserve_status read_key(struct tree_reader *r, struct gsv_json_slice sli
 
     if (st != GPUSERVE_OK)
         return st;
-    return strlen(*key) == n ? GPUSERVE_OK : broken(r, slice.at, "the key contains a NUL byte");
+    return strlen(*key) == n ? GPUSERVE_OK
+                             : broken(&r->text, slice.at, "the key contains a NUL byte", r->error);
 }
 
 static gpuserve_status read_value(struct tree_reader *r, struct gsv_json_value **out);
@@ -303,14 +314,11 @@ gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, si
                               gpuserve_error *error)
 {
     struct tree_reader r = { .text = { text, text, text + size, name }, .error = error };
-    const size_t valid = gsv_utf8_valid_length(text, size);
     size_t bytes;
     void *block;
     gpuserve_status st;
 
     *root = NULL;
-    if (valid != size)
-        return gsv_fail(error, GPUSERVE_E_FORMAT, "%s: not UTF-8 at byte %zu", name, valid);
     st = gsv_json_check_limits(text, size, name, limits, &r.n_values, error);
     if (st != GPUSERVE_OK)
         return st;

@@ -51,8 +51,8 @@ gpuserve_status gsv_json_read(struct gsv_json_value **root, const char *text, si
                               gpuserve_error *error);
 void gsv_json_free(struct gsv_json_value **root); /* accepts NULL, leaves NULL */
 
-/* Counts containers, commas and colons: an upper bound of the number of values. Does not validate
- * the text. GPUSERVE_E_TOO_LARGE over a limit. */
+/* Counts containers, commas and colons: an upper bound of the number of values. Of the text it
+ * validates only that it is UTF-8. GPUSERVE_E_TOO_LARGE over a limit. */
 gpuserve_status gsv_json_check_limits(const char *text, size_t size, const char *name,
                                       struct gsv_json_limits limits, size_t *n_values,
                                       gpuserve_error *error);
@@ -109,9 +109,9 @@ gpuserve_status gsv_json_string(const struct gsv_json_value *object, const char 
 /*
  * Bounded JSON parsing into jansson values, for the HTTP server.
  *
- * json_tree.h parses the text; its tree is then converted to jansson values. jansson's own parser
- * may continue with a damaged string when memory runs out. jansson trees take 12 to 79 times the
- * size of the text, so values and depth are counted before parsing. Duplicate keys are refused.
+ * One pass of json_reader.h over the text makes the tree. jansson's own parser may continue with a
+ * damaged string when memory runs out. jansson trees take 12 to 79 times the size of the text, so
+ * values and depth are counted before parsing. Duplicate keys are refused.
  */
 
 /* Parses `size` bytes; `name` is for messages ("body"). *json is owned: json_decref(). */

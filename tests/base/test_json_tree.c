@@ -1,5 +1,6 @@
 /*
- * test_json_tree.c - the JSON tree against jansson's result for the same bytes.
+ * test_json_tree.c - the JSON tree, and the one of jansson values, against jansson's result for the
+ * same bytes.
  *
  * Inputs: the fuzz corpus, hand-written texts, and thousands of damaged ones.
  */
@@ -77,10 +78,16 @@ static bool compare(const char *text, size_t size)
 {
     struct gsv_json_value *ours = NULL;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    json_t *theirs = read_with_jansson(text, size);
+    json_t *theirs = read_with_jansson(text, size), *values = NULL;
     const gpuserve_status st = gsv_json_read(&ours, text, size, "case", limits, &error);
     const bool accepted = st == GPUSERVE_OK;
 
+    cr_expect_eq(gsv_json_parse(&values, text, size, "case", limits, NULL), st, "%.*s", (int)size,
+                 text);
+    cr_expect_eq(accepted, values != NULL);
+    if (accepted && values)
+        cr_expect(same(ours, values), "%.*s", (int)size, text);
+    json_decref(values);
     if (st == GPUSERVE_E_TOO_LARGE) { /* jansson does not have our limits */
         json_decref(theirs);
         return false;

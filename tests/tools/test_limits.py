@@ -229,7 +229,7 @@ class Limits(unittest.TestCase):
                     ("lib/base/dir.c", "open_own", "!name_stays_inside(name)"),
                     ("lib/text/encode.c", "check_text", "valid < size"),
                     ("lib/http/net/framing.c", "take_length", "++header->n_lengths > 1"),
-                    ("lib/http/protocol/decompress.c", "inflate_all", "capacity == 0"),
+                    ("lib/http/protocol/content_coding.c", "inflate_all", "capacity == 0"),
                     ("lib/http/protocol/api_keys.c", "gsv_keys_admit", "!known")]:
             self.assertIn(one, checks)
         self.assertGreater(len(checks), 600)

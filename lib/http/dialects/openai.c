@@ -15,7 +15,7 @@
  *   outputs                                        own field: several outputs of one pass
  *   late_chunking                                  Jina: the inputs are chunks of one text
  *
- * `input` has llama.cpp's forms too (llama_inputs.c).
+ * `input` has llama.cpp's forms too (inputs.c).
  *
  * `chunking` is gpuserve's own: windows or late chunking of texts over the token limit.
  */
@@ -91,13 +91,6 @@ static void write_embeddings(struct gsv_exchange *exchange)
 }
 
 /* ------------------------------------------------------------------------------------- options */
-
-static bool is_given(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-
-    return value && !json_is_null(value);
-}
 
 /* Checks fields of which only one meaning is supported; rejects other values. */
 static bool check_form(struct gsv_exchange *exchange)
@@ -255,7 +248,7 @@ static bool read_vector(struct gsv_exchange *exchange, gpuserve_job *job)
 
         if (!gsv_member_flag(exchange, exchange->json, flags[i], &normalize))
             return false;
-        if (is_given(exchange->json, flags[i]))
+        if (gsv_member_given(exchange->json, flags[i]))
             job->normalize = normalize ? GPUSERVE_NORMALIZE_YES : GPUSERVE_NORMALIZE_NO;
     }
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {

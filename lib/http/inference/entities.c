@@ -161,11 +161,11 @@ static void write_entities(struct gsv_exchange *exchange)
 static bool read_ignored(struct gsv_exchange *exchange, const json_t *parameters,
                          struct entities_question *question)
 {
-    const json_t *ignored = json_object_get(parameters, "ignore_labels");
+    const json_t *ignored = gsv_member_given(parameters, "ignore_labels");
     const json_t *label;
     size_t i;
 
-    if (!ignored || json_is_null(ignored))
+    if (!ignored)
         return true;
     if (!json_is_array(ignored))
         return gsv_refuse(exchange, GSV_P_INVALID, "ignore_labels",

@@ -7,6 +7,7 @@
 #include "lib/http/inference/tasks.h"
 
 #include "lib/http/models/model_registry.h"
+#include "lib/http/protocol/request.h"
 
 #include <string.h>
 
@@ -63,12 +64,12 @@ static const json_t *head_at(const struct gsv_exchange *exchange, const char *na
 
 bool gsv_heads_read(struct gsv_exchange *exchange, gpuserve_job *job)
 {
-    const json_t *list = json_object_get(exchange->json, "heads");
+    const json_t *list = gsv_member_given(exchange->json, "heads");
     const char *names = NULL;
     json_t *item;
     size_t i;
 
-    if (!list || json_is_null(list))
+    if (!list)
         return true;
     if (!json_is_array(list) || json_array_size(list) == 0)
         return gsv_refuse(exchange, GSV_P_INVALID, "heads",

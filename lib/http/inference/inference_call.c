@@ -16,7 +16,7 @@
 #include "lib/http/inference/tasks.h"
 #include "lib/http/models/idle.h"
 #include "lib/http/models/model_registry.h"
-#include "lib/http/net/connection_io.h"
+#include "lib/http/net/connection.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/access.h"
 #include "lib/http/traces/traces.h"
@@ -74,9 +74,11 @@ static float *make_rows(struct gsv_exchange *exchange, const struct gsv_inputs *
                         uint32_t task, size_t *columns, size_t *n_floats, size_t *left)
 {
     const bool by_token = task == GPUSERVE_TASK_TOKEN_VECTORS || task == GPUSERVE_TASK_TOKEN_LABELS;
-    const size_t expansion = inputs->n * gsv_late_expansion(exchange, &exchange->work.job);
-    const size_t n_rows = by_token ? inputs->offsets[inputs->n] + expansion : inputs->n;
+    size_t n_rows = inputs->n;
 
+    if (by_token)
+        n_rows = inputs->offsets[inputs->n] +
+                 inputs->n * gsv_late_expansion(exchange, &exchange->work.job);
     *columns = columns_of(exchange, task);
     if (!check_size(exchange, n_rows, *columns, *left))
         return NULL;

@@ -34,7 +34,7 @@ bool gsv_inputs_read(struct gsv_exchange *exchange, const json_t *value, const c
                      unsigned flags, const gpuserve_job *job, struct gsv_inputs *inputs);
 
 /* Rewrites llama.cpp's forms of an input in field `name` of the body to those that
- * gsv_inputs_read() accepts; see llama_inputs.c. The model is held. False after gsv_refuse. */
+ * gsv_inputs_read() accepts. The model is held: its tokenizer makes ids. False after gsv_refuse. */
 bool gsv_inputs_from_llama(struct gsv_exchange *exchange, const char *name);
 
 /* Allocates n texts, or pairs of texts, to be set one by one. */

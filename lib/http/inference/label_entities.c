@@ -29,9 +29,9 @@ struct label_question {
 static bool read_threshold(struct gsv_exchange *exchange, const json_t *parameters,
                            gpuserve_entity_request *request)
 {
-    const json_t *given = json_object_get(parameters, "threshold");
+    const json_t *given = gsv_member_given(parameters, "threshold");
 
-    if (!given || json_is_null(given))
+    if (!given)
         return true;
     request->threshold = (float)json_number_value(given);
     return (json_is_number(given) && request->threshold > 0.0f && request->threshold <= 1.0f) ||
@@ -65,12 +65,12 @@ static bool add_labels(struct gsv_exchange *exchange, const json_t *list,
 static bool read_labels(struct gsv_exchange *exchange, const json_t *parameters, size_t n_texts,
                         struct label_question *question)
 {
-    const json_t *labels = json_object_get(parameters, "labels");
+    const json_t *labels = gsv_member_given(parameters, "labels");
     const bool by_text = json_is_array(json_array_get(labels, 0));
     size_t n = json_array_size(labels), i;
     const json_t *list;
 
-    if (!labels || json_is_null(labels))
+    if (!labels)
         return gsv_refuse(exchange, GSV_P_INVALID, "labels",
                           "`parameters.labels` is missing: model \"%s\" finds entities of the "
                           "labels that a request gives",

@@ -50,24 +50,22 @@ static bool read_chunking(struct gsv_exchange *exchange, const json_t *object,
     if (options->method == UINT32_MAX)
         return gsv_refuse(exchange, GSV_P_INVALID, "chunking",
                           "`chunking` has no `method`: \"window\" or \"late\"");
-    wanted->spans = json_object_get(object, "spans");
-    if (json_is_null(wanted->spans))
-        wanted->spans = NULL;
+    wanted->spans = gsv_member_given(object, "spans");
     return true;
 }
 
 bool gsv_long_read(struct gsv_exchange *exchange, const json_t *object, struct gsv_long *wanted)
 {
     const gpuserve_long_options none = GPUSERVE_LONG_OPTIONS_INIT;
-    const json_t *chunking = json_object_get(object, "chunking");
+    const json_t *chunking = gsv_member_given(object, "chunking");
 
     *wanted = (struct gsv_long){ .options = none };
     if (!gsv_member_flag(exchange, object, "late_chunking", &wanted->is_joined))
         return false;
-    wanted->is_asked = wanted->is_joined || (chunking && !json_is_null(chunking));
+    wanted->is_asked = wanted->is_joined || chunking;
     if (!wanted->is_asked)
         return true;
-    if (wanted->is_joined && chunking && !json_is_null(chunking))
+    if (wanted->is_joined && chunking)
         return gsv_refuse(exchange, GSV_P_INVALID, "late_chunking",
                           "`late_chunking` and `chunking` exclude each other");
     if (!wanted->is_joined)

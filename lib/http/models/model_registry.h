@@ -79,7 +79,8 @@ struct gsv_served {
     _Atomic bool is_suspended;
     const float *given_ranges; /* [2, ranges_dim] of int8 vectors, or NULL; of the entry */
     size_t ranges_dim;
-    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned. See compact.c */
+    _Atomic(struct gsv_ranges *) ranges; /* of int8 vectors, a list; owned; see
+                                            embedding_outputs.c */
 };
 
 struct gsv_entry {

@@ -5,7 +5,7 @@
  * those of recv() and send(), with errno EAGAIN or EPROTO. Runs on the event loop thread.
  */
 #include "lib/base/clock.h"
-#include "lib/http/net/connection_io.h"
+#include "lib/http/net/connection.h"
 
 #include "lib/http/net/server_state.h"
 

@@ -4,7 +4,8 @@
  * One turn: epoll_wait() without `loop`, then with `loop` the events, new connections,
  * libmicrohttpd, timeouts (every TICK_MS) and sweep(). Events hold raw client pointers. Therefore a
  * client that ends is only marked, and sweep() removes it at the end of a turn, before the next
- * epoll_wait().
+ * epoll_wait(). Turns of the two threads never overlap: the second one takes its turns with `loop`
+ * held, and only while the first computes.
  *
  * Which connections are admitted: connection_limits.c.
  */
@@ -27,6 +28,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 enum {
@@ -141,8 +143,10 @@ void gsv_client_release(struct gsv_client *client)
 static void sweep(struct gsv_event_loop *event_loop)
 {
     struct gsv_client *next;
-    bool left = false;
 
+    if (!event_loop->has_ended)
+        return;
+    event_loop->has_ended = false;
     for (struct gsv_client *c = event_loop->clients; c; c = next) {
         next = c->next;
         if (!c->ended)
@@ -155,9 +159,8 @@ static void sweep(struct gsv_event_loop *event_loop)
             c->next->before = c->before;
         atomic_fetch_sub(&event_loop->n_clients, 1);
         gsv_client_release(c);
-        left = true;
     }
-    if (left && !event_loop->clients) {
+    if (!event_loop->clients) {
         pthread_mutex_lock(&event_loop->server->lock);
         pthread_cond_broadcast(&event_loop->server->idle);
         pthread_mutex_unlock(&event_loop->server->lock);
@@ -220,7 +223,9 @@ static void handle(struct gsv_event_loop *event_loop, const struct epoll_event *
         return; /* libmicrohttpd's epoll set; it runs after all other events */
     } else if (event->data.ptr == &event_loop->wake) {
         if (read(event_loop->wake, &count, sizeof(count)) < 0)
-            return; /* nothing to read: the other thread has read it */
+            return; /* nothing to read */
+    } else if (event->data.ptr == &event_loop->timer) {
+        event_loop->is_tick = read(event_loop->timer, &count, sizeof(count)) > 0;
     } else if (!end->client->ended) {
         gsv_client_event(end->client, end, event->events);
     }
@@ -257,20 +262,12 @@ static void block_broken_pipe(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* One turn: waits for events and handles them. `loop` is held except while waiting. Events may be
- * stale when handled, but clients are only marked as ended meanwhile; they leave the list here. */
-static void take_turn(struct gsv_event_loop *event_loop)
+/* The part of a turn after the wait. `loop` is held. */
+static void handle_all(struct gsv_event_loop *event_loop, const struct epoll_event *events, int n)
 {
-    struct epoll_event events[N_EVENTS];
-    const int timeout_ms = event_loop->is_done ? TICK_MS : 0;
     bool accepting = false;
     uint64_t now;
-    int n;
 
-    event_loop->attended = true;
-    pthread_mutex_unlock(&event_loop->loop);
-    n = epoll_wait(event_loop->epoll, events, N_EVENTS, timeout_ms);
-    pthread_mutex_lock(&event_loop->loop);
     for (int i = 0; i < n; i++)
         handle(event_loop, &events[i], &accepting);
     if (atomic_load(&event_loop->draining))
@@ -279,17 +276,15 @@ static void take_turn(struct gsv_event_loop *event_loop)
         accept_all(event_loop);
     event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
     now = gsv_now_ns();
-    if (now - event_loop->last_tick_ns > TICK_MS * 1000000ull ||
-        atomic_load(&event_loop->draining)) {
+    if (event_loop->is_tick || atomic_load(&event_loop->draining)) {
         check_times(event_loop);
         check_certificate(event_loop, now);
-        event_loop->last_tick_ns = now;
+        event_loop->is_tick = false;
     } else if (event_loop->held_bytes > event_loop->server->options.max_unread_bytes) {
         gsv_clients_relieve(event_loop, now);
     }
     gsv_http_tell_unread(event_loop->server, event_loop->held_bytes);
     sweep(event_loop);
-    event_loop->attended = false;
 }
 
 static void close_all(struct gsv_event_loop *event_loop)
@@ -299,72 +294,106 @@ static void close_all(struct gsv_event_loop *event_loop)
     sweep(event_loop);
 }
 
-static void *run(void *user)
+static void begin_thread(void)
 {
-    struct gsv_event_loop *event_loop = user;
-
     pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' names are set by /proc */
     block_broken_pipe();
+}
+
+/* The leader: waits for events and handles them. */
+static void *lead(void *user)
+{
+    struct gsv_event_loop *event_loop = user;
+    struct epoll_event events[N_EVENTS];
+
+    begin_thread();
     pthread_mutex_lock(&event_loop->loop);
     while (!atomic_load(&event_loop->stopping)) {
-        if (event_loop->attended)
-            pthread_cond_wait(&event_loop->follow, &event_loop->loop);
-        else
-            take_turn(event_loop);
+        const int timeout_ms = event_loop->is_done && !event_loop->has_ended ? -1 : 0;
+        int n;
+
+        pthread_mutex_unlock(&event_loop->loop);
+        n = epoll_wait(event_loop->epoll, events, N_EVENTS, timeout_ms);
+        pthread_mutex_lock(&event_loop->loop);
+        handle_all(event_loop, events, n);
         while (event_loop->lead)
             gsv_event_loop_run_inline(event_loop);
     }
-    if (--event_loop->n_running == 0)
-        close_all(event_loop);
+    close_all(event_loop);
     pthread_mutex_unlock(&event_loop->loop);
+    return NULL;
+}
+
+/* The follower: handles events while the leader computes. It waits for the leader's epoll set,
+ * which gsv_event_loop_watch() puts on watch for one event, so that a request that arrives alone
+ * wakes no second thread. */
+static void *follow(void *user)
+{
+    struct gsv_event_loop *event_loop = user;
+    struct epoll_event events[N_EVENTS];
+    bool is_done = true;
+
+    begin_thread();
+    while (!atomic_load(&event_loop->stopping)) {
+        epoll_wait(event_loop->follower, events, 1, is_done ? -1 : 0);
+        pthread_mutex_lock(&event_loop->loop);
+        is_done = true;
+        if (event_loop->is_leading) {
+            handle_all(event_loop, events, epoll_wait(event_loop->epoll, events, N_EVENTS, 0));
+            is_done = event_loop->is_done;
+            gsv_event_loop_watch(event_loop, EPOLLIN | EPOLLONESHOT);
+        }
+        pthread_mutex_unlock(&event_loop->loop);
+    }
     return NULL;
 }
 
 static gpuserve_status start_threads(struct gsv_event_loop *event_loop, gpuserve_error *error)
 {
+    static void *(*const runs[GSV_EVENT_LOOP_THREADS])(void *) = { lead, follow };
     int failed = 0;
 
-    pthread_mutex_lock(&event_loop->loop);
     while (event_loop->n_threads < GSV_EVENT_LOOP_THREADS && !failed) {
-        pthread_t *thread = &event_loop->threads[event_loop->n_threads];
+        const uint32_t i = event_loop->n_threads;
 
-        failed = pthread_create(thread, NULL, run, event_loop);
-        if (failed)
-            break;
-        event_loop->n_threads++;
-        event_loop->n_running++;
+        failed = pthread_create(&event_loop->threads[i], NULL, runs[i], event_loop);
+        event_loop->n_threads += !failed;
     }
-    pthread_mutex_unlock(&event_loop->loop);
     return failed ? gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: thread %u: %s",
                              event_loop->n_threads, strerror(failed))
                   : GPUSERVE_OK;
 }
 
+static bool add_to(int epoll, int fd, void *data, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = data };
+
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 gpuserve_status gsv_event_loop_start(struct gsv_event_loop *event_loop,
                                      struct gpuserve_http *server, gpuserve_error *error)
 {
+    static const struct timespec tick = { .tv_nsec = TICK_MS * 1000000L };
+    const struct itimerspec ticks = { .it_interval = tick, .it_value = tick };
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    struct epoll_event event = { .events = EPOLLIN };
 
     event_loop->server = server;
     event_loop->is_done = true;
     pthread_mutex_init(&event_loop->lock, NULL);
     pthread_mutex_init(&event_loop->loop, NULL);
-    pthread_cond_init(&event_loop->follow, NULL);
     event_loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+    event_loop->follower = epoll_create1(EPOLL_CLOEXEC);
     event_loop->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    event_loop->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     event_loop->scratch = malloc(GSV_SCRATCH_BYTES);
-    if (event_loop->epoll < 0 || event_loop->wake < 0 || !event_loop->scratch)
-        return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
-    event.data.ptr = event_loop;
-    if (epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0)
-        return gsv_fail(error, GPUSERVE_E_IO, "epoll: %s", strerror(errno));
-    event.data.ptr = &event_loop->lock;
-    if (!info || epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0)
-        return gsv_fail(error, GPUSERVE_E_IO, "epoll of libmicrohttpd: %s", strerror(errno));
-    event.data.ptr = &event_loop->wake;
-    if (epoll_ctl(event_loop->epoll, EPOLL_CTL_ADD, event_loop->wake, &event) != 0)
+    if (!event_loop->scratch || !info || timerfd_settime(event_loop->timer, 0, &ticks, NULL) != 0 ||
+        !add_to(event_loop->epoll, server->listener, event_loop, EPOLLIN) ||
+        !add_to(event_loop->epoll, info->epoll_fd, &event_loop->lock, EPOLLIN) ||
+        !add_to(event_loop->epoll, event_loop->wake, &event_loop->wake, EPOLLIN) ||
+        !add_to(event_loop->epoll, event_loop->timer, &event_loop->timer, EPOLLIN) ||
+        !add_to(event_loop->follower, event_loop->epoll, event_loop, 0))
         return gsv_fail(error, GPUSERVE_E_IO, "the HTTP server did not start: %s", strerror(errno));
     return start_threads(event_loop, error);
 }
@@ -378,19 +407,20 @@ void gsv_event_loop_drain(struct gsv_event_loop *event_loop)
 
 void gsv_event_loop_stop(struct gsv_event_loop *event_loop)
 {
+    const int fds[] = { event_loop->follower, event_loop->epoll, event_loop->wake,
+                        event_loop->timer };
+
     atomic_store(&event_loop->stopping, true);
-    if (event_loop->n_threads > 0) {
-        pthread_mutex_lock(&event_loop->loop);
-        pthread_cond_broadcast(&event_loop->follow);
-        pthread_mutex_unlock(&event_loop->loop);
+    for (uint32_t i = 0; i < event_loop->n_threads; i++) {
+        /* The leader reads `wake`, but nobody after it. */
+        gsv_event_loop_watch(event_loop, i > 0 ? EPOLLIN : 0);
         gsv_event_loop_wake(event_loop);
-    }
-    for (uint32_t i = 0; i < event_loop->n_threads; i++)
         pthread_join(event_loop->threads[i], NULL);
-    if (event_loop->epoll > 0)
-        close(event_loop->epoll);
-    if (event_loop->wake > 0)
-        close(event_loop->wake);
+    }
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] > 0)
+            close(fds[i]);
+    }
     free(event_loop->scratch);
     *event_loop = (struct gsv_event_loop){ 0 };
 }

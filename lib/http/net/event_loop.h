@@ -5,10 +5,10 @@
  *
  * Invariant: libmicrohttpd receives only bytes that framing.c has accepted.
  *
- * Threading: leader/follower with two threads and one epoll set. The thread that holds `loop` moves
- * the bytes and also runs libmicrohttpd, which has no thread of its own. If no other job is being
- * computed, that thread computes a small request inline and writes the reply; the other thread
- * takes over epoll meanwhile. A request that arrives alone never changes threads.
+ * Threading: a leader and a follower. The thread that holds `loop` moves the bytes and also runs
+ * libmicrohttpd, which has no thread of its own. If no other job is being computed, the leader
+ * computes a small request inline and writes the reply. The follower handles what arrives meanwhile
+ * and sleeps otherwise. A request that arrives alone never changes threads and wakes none.
  *
  * Limits: libmicrohttpd has only an inactivity timeout, which one byte every few seconds defeats.
  * The event loop gives each header and body an absolute deadline, and each body and reply a minimum
@@ -89,18 +89,18 @@ struct gsv_event_loop {
     struct gpuserve_http *server;
     pthread_t threads[GSV_EVENT_LOOP_THREADS];
     uint32_t n_threads;
-    pthread_mutex_t loop;  /* protects clients and libmicrohttpd; the leader holds it except while
-                              waiting and computing */
-    pthread_cond_t follow; /* signalled when no thread waits for events, or at stop */
-    bool attended;         /* a thread waits for events or handles them */
-    bool is_done;          /* libmicrohttpd has no immediate work */
-    uint32_t n_running;    /* threads */
-    uint64_t last_tick_ns; /* when timeouts were last checked */
-    struct gsv_exchange *lead; /* to be computed inline by the thread that holds `loop`, after
-                                  libmicrohttpd's calls return */
-    bool is_leading;           /* a thread computes inline */
-    int epoll, wake;           /* `wake` is an eventfd */
+    pthread_mutex_t loop; /* protects clients and libmicrohttpd; the leader holds it except while
+                             waiting and computing */
+    bool is_done;         /* libmicrohttpd has no immediate work */
+    bool is_tick;         /* timeouts are to be checked */
+    struct gsv_exchange *lead; /* to be computed inline by the leader, after libmicrohttpd's calls
+                                  return */
+    bool is_leading;           /* the leader computes inline */
+    int epoll;
+    int follower;    /* an epoll set of `epoll` alone; see gsv_event_loop_watch() */
+    int wake, timer; /* an eventfd; a timerfd for timeouts */
     struct gsv_client *clients;
+    bool has_ended;    /* one of them has, and is to be removed */
     size_t held_bytes; /* sum over all clients */
     _Atomic size_t n_clients;
     _Atomic bool draining, stopping;
@@ -126,11 +126,12 @@ void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchang
 /* On the event loop thread: libmicrohttpd has written a reply for this client. */
 void gsv_event_loop_answered(struct gsv_client *client);
 
-/* mhd_bridge.c */
+/* mhd.c */
 void gsv_event_loop_wake(struct gsv_event_loop *event_loop);
-/* True if the thread that holds `loop` may compute a small job inline, because the other thread is
- * free to wait for events. */
+/* True if the thread that holds `loop` is the leader, which may compute a small job inline. */
 bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop);
+/* What wakes the follower: EPOLLIN | EPOLLONESHOT: the next event; 0: none. */
+void gsv_event_loop_watch(struct gsv_event_loop *event_loop, uint32_t events);
 /* Called with `loop` held. Releases it while computing `lead`, then passes the reply on. */
 void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop);
 /* On the event loop thread: runs libmicrohttpd for ready input. False: it has more immediate work.
@@ -140,14 +141,15 @@ bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop);
 /* Drops one reference; the last one frees the client. */
 void gsv_client_release(struct gsv_client *client);
 
-/* connection_io.c: event and timeout handling of one client, on the event loop thread. */
+/* connection.c: handles the events of one client. */
 void gsv_client_event(struct gsv_client *client, struct gsv_end *end, uint32_t events);
-void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
-/* timeouts.c: backpressure by eviction. While unread replies exceed max_unread_bytes, closes the
- * slowest readers. */
-void gsv_clients_relieve(struct gsv_event_loop *event_loop, uint64_t now_ns);
 /* Records the size of the reply that waits for this client; 0: none. */
 void gsv_client_hold(struct gsv_client *client, size_t bytes);
+/* timeouts.c: applies the time limits of one client. */
+void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns);
+/* Backpressure by eviction: while unread replies exceed max_unread_bytes, closes the slowest
+ * readers. */
+void gsv_clients_relieve(struct gsv_event_loop *event_loop, uint64_t now_ns);
 /* `limit`: the exceeded limit, `unit`: its unit and flag; limit 0: none. The strings must outlive
  * the client. */
 void gsv_client_refuse(struct gsv_client *client, unsigned status, const char *reason,

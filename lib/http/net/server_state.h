@@ -94,7 +94,7 @@ void gsv_http_remove_socket(const struct gpuserve_http *server);
 
 /* Implemented one layer above. */
 
-/* mhd_callbacks.c: registers `client` as the owner of the socket that libmicrohttpd is about to
+/* mhd.c: registers `client` as the owner of the socket that libmicrohttpd is about to
  * get. False: out of memory. */
 bool gsv_connection_expect(struct gpuserve_http *server, int fd, struct gsv_client *client);
 /* web_ui.c: makes server->openapi for a server that leaves out dialects. */

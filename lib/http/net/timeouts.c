@@ -6,7 +6,7 @@
  * replies exceed max_unread_bytes, it resets the slowest readers.
  */
 #include "lib/base/clock.h"
-#include "lib/http/net/connection_io.h"
+#include "lib/http/net/connection.h"
 
 #include "lib/http/net/server_state.h"
 
@@ -83,13 +83,6 @@ void gsv_client_check_time(struct gsv_client *client, uint64_t now_ns)
     } else {
         check_body(client, elapsed_ns);
     }
-}
-
-void gsv_client_hold(struct gsv_client *client, size_t bytes)
-{
-    client->event_loop->held_bytes -= client->held_bytes;
-    client->event_loop->held_bytes += bytes;
-    client->held_bytes = bytes;
 }
 
 static size_t unread_bytes(const struct gsv_client *client)

@@ -222,7 +222,7 @@ void gsv_access_log_write(struct gsv_access_log *log, const struct gsv_exchange 
     struct gsv_buffer line = { .maximum = 8192 };
     bool written = false;
 
-    if (!log->path || !exchange->begun)
+    if (!exchange->begun)
         return;
     gsv_buffer_text(&line, "\n"); /* skipped unless the previous line is torn */
     put_line(&line, exchange);

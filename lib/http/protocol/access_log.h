@@ -29,6 +29,7 @@ void gsv_access_log_close(struct gsv_access_log *log);
 bool gsv_exchange_has_left(const struct gsv_exchange *exchange);
 /* The client's address, "unix", or "" if it is not known. */
 void gsv_client_text(const struct gsv_client *client, char *text, size_t capacity);
+/* Called for a log that has a path. */
 void gsv_access_log_write(struct gsv_access_log *log, const struct gsv_exchange *exchange);
 
 #endif

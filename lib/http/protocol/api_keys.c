@@ -1,9 +1,13 @@
 /*
- * api_keys.c - parses, stores and checks API keys; token bucket rate limit for each key.
+ * api_keys.c - parses, stores and checks API keys; token bucket rate limit for each key; the client
+ * number of a key or an address.
  *
  * The key set is replaced under `lock`; buckets of unchanged keys survive a reload. Lookup compares
  * SHA-256 digests with all keys in constant time. The line buffer for plain keys is wiped after
  * use.
+ *
+ * The client number is for stochastic fairness queueing in the library. The server's random seed
+ * prevents a client from choosing an address that shares a number with another client.
  */
 #include "lib/base/clock.h"
 #include "lib/http/protocol/access.h"
@@ -17,6 +21,7 @@
 #include <openssl/evp.h>
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +33,8 @@ enum {
     MAX_LINE_BYTES = 1024,
     MAX_FILE_BYTES = 1 << 24, /* the file may be an endless pipe */
     HASHED_PREFIX = 7,
+    IPV6_PREFIX_BYTES = 8,
+    MAPPED_BYTES = 12,
 };
 
 /* -------------------------------------------------------------------------------------- one key */
@@ -359,4 +366,43 @@ bool gsv_keys_admit(struct gsv_keys *keys, struct gsv_exchange *exchange)
     return gsv_refuse(exchange, GSV_P_RATE_LIMIT, NULL,
                       "this API key exceeds its limit of %.0f requests per minute (--key-rate)",
                       keys->rate * 60);
+}
+
+/* ------------------------------------------------------------------------------- client number */
+
+/* FNV-1a with the seed instead of the offset basis. */
+static uint64_t number_of(uint64_t seed, char kind, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    uint64_t value = (seed ^ (unsigned char)kind) * UINT64_C(0x100000001b3);
+
+    for (size_t i = 0; i < size; i++)
+        value = (value ^ at[i]) * UINT64_C(0x100000001b3);
+    return value ? value : 1;
+}
+
+uint64_t gsv_identity_of(const char *key_name, const struct sockaddr_storage *address,
+                         uint64_t seed)
+{
+    if (key_name[0])
+        return number_of(seed, 'k', key_name, strlen(key_name));
+    if (address->ss_family == AF_INET)
+        return number_of(seed, '4', &((const struct sockaddr_in *)address)->sin_addr, 4);
+    if (address->ss_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+
+        if (IN6_IS_ADDR_V4MAPPED(v6))
+            return number_of(seed, '4', v6->s6_addr + MAPPED_BYTES, 4);
+        return number_of(seed, '6', v6, IPV6_PREFIX_BYTES);
+    }
+    return number_of(seed, 'u', "", 0);
+}
+
+uint64_t gsv_client_identity(const struct gsv_exchange *exchange)
+{
+    static const struct sockaddr_storage none;
+
+    return gsv_identity_of(exchange->key_name,
+                           exchange->client ? &exchange->client->address : &none,
+                           exchange->server->seed);
 }

@@ -6,7 +6,7 @@
  * lingers. Runs on the event loop thread.
  */
 #include "lib/base/clock.h"
-#include "lib/http/net/connection_io.h"
+#include "lib/http/net/connection.h"
 
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"

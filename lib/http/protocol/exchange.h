@@ -1,9 +1,9 @@
 /*
  * exchange.h - one request and its reply, from the first byte to the last.
  *
- *   MHD -> mhd_callbacks.c -> dispatch.c -> a dialect's handler -> inference_call.c -> the library
- *                                            |                             |
- *   MHD <- dispatch.c <- reply <--------------+------ finish <--- resume <--+
+ *   MHD -> mhd.c -> dispatch.c -> a dialect's handler -> inference_call.c -> the library
+ *                                  |                             |
+ *   MHD <- dispatch.c <- reply <---+------ finish <--- resume <--+
  *
  * A handler runs after the whole body has arrived, on the event loop thread or a worker thread. It
  * either writes the reply (gsv_reply_*, gsv_refuse) or starts work (gsv_call_start) and returns.
@@ -207,7 +207,7 @@ bool gsv_refuse_tokens(struct gsv_exchange *exchange, gpuserve_status status,
 bool gsv_call_suspend(struct gsv_exchange *exchange);
 bool gsv_call_leave(struct gsv_exchange *exchange);
 void gsv_call_finish(struct gsv_exchange *exchange);
-/* For mhd_bridge.c: computes the job inline. */
+/* For mhd.c: computes the job inline. */
 void gsv_call_compute(struct gsv_exchange *exchange);
 /* The connection ended before its result was taken: removes it from n_working. */
 void gsv_call_abandon(struct gsv_exchange *exchange);
@@ -262,7 +262,7 @@ bool gsv_detached_continue(struct gsv_exchange *exchange);
 void gsv_detached_cancel(struct gsv_exchange *exchange);
 void gsv_detached_end(struct gsv_exchange **exchange);
 
-/* mhd_callbacks.c: libmicrohttpd's callbacks; `user` is the server. */
+/* mhd.c: libmicrohttpd's callbacks; `user` is the server. */
 void *gsv_on_request_line(void *user, const char *target, struct MHD_Connection *connection);
 enum MHD_Result gsv_on_request(void *user, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,

@@ -305,7 +305,7 @@ bool gsv_query_count(struct gsv_exchange *exchange, const char *name, int64_t mi
 
 /* ---------------------------------------------------------------------------------- JSON fields */
 
-static const json_t *member(const json_t *object, const char *key)
+const json_t *gsv_member_given(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
 
@@ -315,7 +315,7 @@ static const json_t *member(const json_t *object, const char *key)
 bool gsv_member_flag(struct gsv_exchange *exchange, const json_t *object, const char *key,
                      bool *value)
 {
-    const json_t *found = member(object, key);
+    const json_t *found = gsv_member_given(object, key);
 
     if (!found)
         return true;
@@ -328,7 +328,7 @@ bool gsv_member_flag(struct gsv_exchange *exchange, const json_t *object, const 
 bool gsv_member_count(struct gsv_exchange *exchange, const json_t *object, const char *key,
                       int64_t minimum, int64_t maximum, int64_t *value)
 {
-    const json_t *found = member(object, key);
+    const json_t *found = gsv_member_given(object, key);
     int64_t number;
 
     if (!found)
@@ -346,7 +346,7 @@ bool gsv_member_count(struct gsv_exchange *exchange, const json_t *object, const
 bool gsv_member_text(struct gsv_exchange *exchange, const json_t *object, const char *key,
                      const char **value)
 {
-    const json_t *found = member(object, key);
+    const json_t *found = gsv_member_given(object, key);
 
     if (!found)
         return true;

@@ -34,6 +34,9 @@ bool gsv_query_text(struct gsv_exchange *exchange, const char *name, const char 
 bool gsv_query_count(struct gsv_exchange *exchange, const char *name, int64_t minimum,
                      int64_t maximum, int64_t *value);
 
+/* A field of a JSON object; NULL: it is absent or null. */
+const json_t *gsv_member_given(const json_t *object, const char *key);
+
 /* Read fields of a JSON object. An absent or null field leaves *value unchanged. False after
  * gsv_refuse: wrong type or out of range. */
 bool gsv_member_flag(struct gsv_exchange *exchange, const json_t *object, const char *key,

@@ -43,8 +43,6 @@ static void log_from_mhd(void *user, const char *format, va_list arguments)
     char line[512];
     size_t size;
 
-    if (!server->options.log || server->options.log_level < GPUSERVE_LOG_DEBUG)
-        return;
     vsnprintf(line, sizeof(line), format, arguments);
     size = strlen(line);
     if (size > 0 && line[size - 1] == '\n')
@@ -197,8 +195,9 @@ static gpuserve_status check_traces(const gpuserve_http_options *options, gpuser
 static gpuserve_status start_daemon(struct gpuserve_http *server, gpuserve_error *error)
 {
     const gpuserve_http_options *options = &server->options;
-    const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                           MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
+    const bool has_log = options->log && options->log_level >= GPUSERVE_LOG_DEBUG;
+    const unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                           MHD_USE_NO_LISTEN_SOCKET | (has_log ? MHD_USE_ERROR_LOG : 0);
     gpuserve_status st;
     /* The event loop enforces connection limits and timeouts; libmicrohttpd must never refuse
      * first. */

@@ -1,11 +1,11 @@
 /*
- * test_compress.c - Accept-Encoding (RFC 9110, 12.5.3).
+ * test_content_coding.c - Accept-Encoding (RFC 9110, 12.5.3).
  */
 #include "lib/http/protocol/exchange.h"
 
 #include <criterion/criterion.h>
 
-Test(compress, accepted)
+Test(content_coding, accepted)
 {
     static const struct {
         const char *field;

@@ -1,16 +1,17 @@
 /*
- * connection_io.h - functions that the connection_*.c files, timeouts.c and early_reject.c share.
+ * connection.h - functions that connection.c, connection_socket.c, timeouts.c and early_reject.c
+ * share.
  *
  * The event loop thread calls all of them. event_loop.h declares what event_loop.c itself calls.
  */
-#ifndef GSV_HTTP_CONNECTION_IO_H
-#define GSV_HTTP_CONNECTION_IO_H
+#ifndef GSV_HTTP_CONNECTION_H
+#define GSV_HTTP_CONNECTION_H
 
 #include "lib/http/net/event_loop.h"
 
 #include <sys/types.h>
 
-/* connection_io.c */
+/* connection.c */
 /* True if the result of a read or write means: not possible now, retry when epoll reports the
  * socket. */
 bool gsv_must_wait(ssize_t result);
@@ -23,6 +24,8 @@ void gsv_client_abandon(struct gsv_client *client);
  * while a request is unanswered, unless its body can no longer complete: libmicrohttpd might take
  * the end of input for a broken connection. */
 void gsv_client_end_input(struct gsv_client *client);
+/* Called when libmicrohttpd accepts input again. */
+void gsv_client_resume_in(struct gsv_client *client);
 
 /* connection_socket.c */
 /* True if the connection can carry HTTP. With TLS on, runs the handshake first. False: the
@@ -42,17 +45,5 @@ void gsv_client_send_refusal(struct gsv_client *client);
 /* Lingering close: writes no more, reads and drops input for a short time. An immediate close would
  * send a reset, which can destroy the last reply. */
 void gsv_client_linger(struct gsv_client *client);
-
-/* connection_in.c */
-void gsv_client_pump_in(struct gsv_client *client);
-/* Called when libmicrohttpd accepts input again. */
-void gsv_client_resume_in(struct gsv_client *client);
-/* Called when the client has closed its side. */
-void gsv_client_on_end(struct gsv_client *client);
-
-/* connection_out.c */
-void gsv_client_pump_out(struct gsv_client *client);
-/* Writes the buffered output. False: the client accepts no more now, or is closed. */
-bool gsv_client_write_out(struct gsv_client *client);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * mhd_callbacks.c - libmicrohttpd's callbacks: connection, request line, header, body, end.
+ * mhd.c - libmicrohttpd: its callbacks, and how the event loop drives it.
  *
  * An exchange is created at the request line, listed at the header, and destroyed when
  * libmicrohttpd completes the request. The access handler is called with the header, then with each
- * chunk of the body, then with an empty chunk, and again after each resumption. All callbacks run
- * on the event loop thread.
+ * chunk of the body, then with an empty chunk, and again after each resumption.
+ *
+ * Any thread may request a resumption, which goes through the list `resumed` and the eventfd. All
+ * else runs on the thread that holds `loop`.
  */
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
@@ -17,6 +19,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { N_TURNS = 16 }; /* before other clients are served */
 
 /* ---------------------------------------------------------------------------- list of exchanges */
 
@@ -163,7 +169,8 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     *context = NULL;
     gsv_call_abandon(exchange);
     gsv_worker_threads_taken_over(exchange->server->workers, exchange);
-    gsv_access_log_write(exchange->server->access_log, exchange);
+    if (exchange->server->access_log->path)
+        gsv_access_log_write(exchange->server->access_log, exchange);
     unlist(exchange);
     if (exchange->client) {
         exchange->client->request_bytes = 0;
@@ -174,4 +181,108 @@ void gsv_on_completed(void *user, struct MHD_Connection *connection, void **cont
     if (exchange->trace)
         gsv_request_trace_end(exchange);
     gsv_exchange_destroy(exchange);
+}
+
+/* -------------------------------------------------------------------------------- run and resume
+ */
+
+void gsv_event_loop_wake(struct gsv_event_loop *event_loop)
+{
+    const uint64_t one = 1;
+
+    if (write(event_loop->wake, &one, sizeof(one)) < 0)
+        return; /* the counter is saturated: it wakes anyway */
+}
+
+void gsv_event_loop_resume(struct gsv_event_loop *event_loop, struct gsv_exchange *exchange)
+{
+    pthread_mutex_lock(&event_loop->lock);
+    exchange->queued = event_loop->resumed;
+    event_loop->resumed = exchange;
+    /* Under the lock, so that the event loop cannot stop and close `wake` in between. */
+    if (!exchange->queued)
+        gsv_event_loop_wake(event_loop);
+    pthread_mutex_unlock(&event_loop->lock);
+}
+
+static void resume_all(struct gsv_event_loop *event_loop)
+{
+    struct gsv_exchange *exchange, *next;
+
+    pthread_mutex_lock(&event_loop->lock);
+    exchange = event_loop->resumed;
+    event_loop->resumed = NULL;
+    pthread_mutex_unlock(&event_loop->lock);
+    for (; exchange; exchange = next) {
+        next = exchange->queued;
+        MHD_resume_connection(exchange->connection);
+    }
+}
+
+void gsv_event_loop_answered(struct gsv_client *client)
+{
+    if (client->ended || client->is_answered)
+        return;
+    client->is_answered = true;
+    client->next_answered = client->event_loop->answered;
+    client->event_loop->answered = client;
+}
+
+/* Passes new replies on at once; epoll would report them one turn later. */
+static void pass_replies(struct gsv_event_loop *event_loop)
+{
+    struct gsv_client *client = event_loop->answered, *next;
+
+    event_loop->answered = NULL;
+    for (; client; client = next) {
+        next = client->next_answered;
+        client->is_answered = false;
+        if (!client->ended)
+            gsv_client_event(client, &client->mhd, EPOLLIN);
+    }
+}
+
+bool gsv_event_loop_run_mhd(struct gsv_event_loop *event_loop)
+{
+    struct MHD_Daemon *daemon = event_loop->server->daemon;
+    MHD_UNSIGNED_LONG_LONG left_ms;
+
+    resume_all(event_loop);
+    for (int i = 0; i < N_TURNS; i++) {
+        MHD_run(daemon);
+        pass_replies(event_loop);
+        if (MHD_get_timeout(daemon, &left_ms) != MHD_YES || left_ms > 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------- inline jobs */
+
+bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop)
+{
+    return !event_loop->lead && !event_loop->is_leading;
+}
+
+void gsv_event_loop_watch(struct gsv_event_loop *event_loop, uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.ptr = event_loop };
+
+    epoll_ctl(event_loop->follower, EPOLL_CTL_MOD, event_loop->epoll, &event);
+}
+
+void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop)
+{
+    struct gsv_exchange *const exchange = event_loop->lead;
+
+    event_loop->lead = NULL;
+    event_loop->is_leading = true;
+    gsv_event_loop_watch(event_loop, EPOLLIN | EPOLLONESHOT);
+    pthread_mutex_unlock(&event_loop->loop);
+    gsv_call_compute(exchange);
+    pthread_mutex_lock(&event_loop->loop);
+    event_loop->is_leading = false;
+    gsv_event_loop_watch(event_loop, 0);
+    MHD_resume_connection(exchange->connection);
+    event_loop->is_done = gsv_event_loop_run_mhd(event_loop);
 }
