@@ -54,6 +54,8 @@ PLAN = {
         "gpuserve bench MODEL --device cuda:0 --stream-weights --device-budget 4G --seconds 0.05", needs="cuda"),
     "gpuserve bench --random layers=24,hidden=2048 --device cuda:0 --dtype fp16 --stream-weights --device-budget 2G": Plan(
         "gpuserve bench --random bert-tiny --device cuda:0 --dtype fp16 --stream-weights --seconds 0.05", needs="cuda", gigabytes=6),
+    "gpuserve bench MODEL --device 'cuda:*' --pipeline": Plan(
+        never="one GPU: tests/cuda_backend/test_pipeline_cuda.py runs it on two emulated ones"),
     "gpuserve bench MODEL --share 8 --plot share.svg": Plan(
         "gpuserve bench MODEL --share 2 --plot share.svg --seconds 0.05"),
     "gpuserve bench --random bert-base --share 8 --rate 5": Plan(

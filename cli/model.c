@@ -79,6 +79,7 @@ gpuserve_model_options cli_model_options(const struct cli_args *args)
     options.deterministic = args->deterministic;
     options.portable_bits = args->portable_bits;
     options.stream_weights = args->stream_weights;
+    options.pipeline = args->pipeline;
     options.on_device_lost =
         args->on_device_lost == CLI_LOST_EXIT ? GPUSERVE_LOST_FAIL : args->on_device_lost;
     options.cache_bytes = args->cache_bytes;

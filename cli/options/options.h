@@ -70,8 +70,8 @@ struct cli_args {
     struct cli_list heads, adapters;
     char random_path[CLI_RANDOM_BYTES];
     uint32_t dtype, threads, max_tokens, batch_tokens, queue_tokens, tokens_per_second, pooling,
-        mmap, deterministic, portable_bits, stream_weights, on_device_lost, warmup, verbose,
-        memory_policy, max_wait, queue_ms; /* the last two are stored plus 1 */
+        mmap, deterministic, portable_bits, stream_weights, pipeline, on_device_lost, warmup,
+        verbose, memory_policy, max_wait, queue_ms; /* the last two are stored plus 1 */
     uint64_t memory_budget, device_budget, cache_bytes;
     /* input */
     const char *input, *text_column, *pair_column;

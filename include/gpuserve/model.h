@@ -139,10 +139,19 @@ typedef struct gpuserve_model_options {
                                        for int8: GPUSERVE_E_UNSUPPORTED. Without effect on a CPU,
                                        whose weights use_mmap maps. gpuserve_model_info() tells the
                                        number of layers. Since: 0.2 */
+    uint32_t    pipeline;         /**< 1: the GPUs of a selector of several share the layers of one
+                                       copy of the weights, in order and by bytes, each within its
+                                       free memory and its budget, so that a model larger than a
+                                       GPU runs. Several batches are in flight, and the GPUs compute
+                                       at the same time. If one is lost, the model is. Not for one
+                                       device, more devices than layers, int8, stream_weights and
+                                       gpuserve_model_profile(): GPUSERVE_E_UNSUPPORTED.
+                                       gpuserve_model_info() tells the layers of each device; the
+                                       footprint's available_bytes are those of all. Since: 0.2 */
 } gpuserve_model_options;
 
 /* clang-format off */
-#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_MODEL_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Pooling: reduces the token vectors of a text to one vector. */

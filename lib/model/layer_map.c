@@ -386,6 +386,7 @@ gpuserve_status gsv_add_layers(const struct gsv_collector *c)
 
     for (int32_t i = 0; i < spec->config.n_layers; i++) {
         const int32_t number = (int32_t)((double)i / group);
+        const size_t begin = spec->n_items;
         gpuserve_status st;
 
         if (number == stored) {
@@ -396,6 +397,8 @@ gpuserve_status gsv_add_layers(const struct gsv_collector *c)
         stored = number;
         if (st != GPUSERVE_OK)
             return st;
+        for (size_t item = begin; item < spec->n_items; item++)
+            spec->items[item].layer = i;
     }
     return gsv_add_norm(c, spec->names->final_norm, spec->config.hidden_size, &spec->final_norm);
 }

@@ -283,6 +283,35 @@ void gsv_exec_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *
                     const struct gsv_exec_options *options, uint64_t *activations,
                     uint64_t *stream);
 
+/*
+ * A pipeline: each of several devices has a range of the layers. The first one also has the
+ * embeddings, the last one what follows the encoder, and each a gsv_exec of the full size.
+ */
+
+/* Layers first to end - 1. */
+struct gsv_layer_range {
+    int32_t first, end;
+};
+
+/* Layers that devices may share; 0 of an LSTM and of static embeddings. */
+int32_t gsv_pipeline_layers(const struct gsv_spec *spec);
+
+/* Exact bytes of the weights on a device with this range. Not INT8. */
+uint64_t gsv_range_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                         uint32_t dtype, struct gsv_layer_range range);
+
+/* Divide the layers among n devices, one or more for each, so that the largest bytes of weights on
+ * a device are smallest. `free_bytes` are those that each device may take; NULL: any. False if they
+ * do not fit. Layers that share weights count each. */
+bool gsv_pipeline_split(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                        uint32_t dtype, const uint64_t *free_bytes, int32_t n,
+                        struct gsv_layer_range *ranges);
+
+/* Pinned host memory of one gsv_exec, through which rows go from device to device. */
+uint64_t gsv_pipeline_host_bytes(const struct gsv_spec *spec,
+                                 const struct gpuserve_backend *backend,
+                                 const struct gsv_exec_options *options);
+
 /* --------------------------------------------------------------------------------------- net */
 
 struct gsv_net;
@@ -328,6 +357,12 @@ struct gsv_packed_file {
     char note[160];
 };
 
+/* A device of a pipeline. */
+struct gsv_pipeline_stage {
+    struct gpuserve_device *device;
+    struct gsv_layer_range layers;
+};
+
 struct gsv_net_options {
     uint32_t dtype;    /* gpuserve_dtype, never DEFAULT */
     int32_t n_threads; /* maximum threads for reading and packing */
@@ -345,6 +380,10 @@ struct gsv_net_options {
     /* Stored layers that are streamed, as in gsv_streamed_net_bytes(). Not INT8, no `packed`; only
      * one gsv_exec of the net may run at a time. */
     int32_t n_streamed;
+    /* A pipeline: devices and their layers, in order; `device` is the last one. Neither INT8 nor
+     * `packed` nor `n_streamed`. 0 or 1: `device` has all layers. */
+    const struct gsv_pipeline_stage *stages;
+    int32_t n_stages;
     /* A valid file takes the place of the model's weights: neither these nor `calibration` and
      * `probes` are read. NULL: none. Not for spec items of an LSTM. */
     struct gsv_packed_file *packed;
@@ -387,11 +426,12 @@ static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t pr
 /* All zero unless the net is INT8 and was measured. */
 const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net);
 
-/* Offload a net: copy its device memory to `host`, which is as long, and free it
- * memory. NULL: no copy, since another replica has the same weights. No gsv_exec of the net may
- * exist. On failure the net is unchanged. */
+/* Offload a net: copy its device memory to `host`, which is as long, and free the device memory.
+ * NULL: no copy, since another replica has the same weights. No gsv_exec of the net may exist. On
+ * failure the net is unchanged. The memory of a pipeline is that of its devices, in order. */
 gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error);
-/* Restore an offloaded net from `host`. On failure the net remains offloaded. */
+/* Restore an offloaded net from `host`. On failure the net remains offloaded; of a pipeline some
+ * devices may be restored, and it can only be freed. */
 gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error);
 
 /* XXH3-128 of the tensors as in the files (names, shapes, types, bytes) and of the pooling, Dense,

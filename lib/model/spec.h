@@ -41,6 +41,7 @@ struct gsv_weight {
     int32_t n_parts;        /* stacked tensors: 3 for query, key and value, else 1 */
     int32_t rows[3];        /* rows of each part; their sum is n */
     int32_t activation;     /* gpuserve_activation of a linear */
+    int32_t layer;          /* the first layer with this weight; -1: outside of the layers */
     bool plus_one;          /* FLOATS: 1 is added to each value */
     bool sums_to_one;       /* FLOATS: the values are divided by their sum */
     bool zero_row;          /* TABLE: the last row is 0, and not in the file */

@@ -25,6 +25,7 @@ struct gsv_weight *gsv_add_item(struct gsv_spec *spec, enum gsv_weight_kind kind
     item->k = k;
     item->n_parts = 1;
     item->rows[0] = n;
+    item->layer = -1;
     return item;
 }
 

@@ -22,10 +22,10 @@
 struct gsv_entity_exec;
 struct gsv_lost;
 
-/* All weights on one device. The replicas of a model share its queue; an execution slot runs its
- * batches on one replica. */
+/* All weights, on one device or on those of a pipeline. The replicas of a model share its queue; an
+ * execution slot runs its batches on one replica. */
 struct gsv_replica {
-    struct gpuserve_device *device;
+    struct gpuserve_device **devices; /* [gsv_plan_stages()] */
     struct gsv_net *net;
 };
 

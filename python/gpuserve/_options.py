@@ -78,6 +78,7 @@ OPTIONS: Dict[str, Tuple[str, Callable[[Any, str], Any]]] = {
     "deterministic": ("deterministic", _flag),
     "portable_bits": ("portable_bits", _flag),
     "stream_weights": ("stream_weights", _flag),
+    "pipeline": ("pipeline", _flag),
     "max_queue_tokens": ("max_queue_tokens", number),
     "warmup": ("warmup", _warmup),
     "on_device_lost": ("on_device_lost", _one_of(LOST_POLICIES)),

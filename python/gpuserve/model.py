@@ -80,6 +80,7 @@ class Model(Directory, Handle):
         deterministic: on a GPU, the bits of a text's result do not depend on its batch, at a cost in speed.
         portable_bits: on a CPU, they are the same on every processor.
         stream_weights: on a GPU, layers that do not fit stay in host memory and are copied in each batch.
+        pipeline: the GPUs of a ``device`` of several share the layers of one copy of the weights.
         max_queue_tokens, max_queue_bytes: queue limits.
         max_queue_ms: queue limit in time, at the recently measured throughput; default none.
         max_tokens_per_second: quota of computed tokens; above it :class:`BusyError`; default none.
@@ -105,8 +106,8 @@ class Model(Directory, Handle):
                  heads: Optional[Mapping[str, Path]] = None,
                  adapters: Optional[Mapping[str, Path]] = None, max_tokens: int = 0,
                  max_batch_tokens: int = 0, n_threads: int = 0, pooling: Optional[str] = None,
-                 mmap: bool = False, deterministic: bool = False, portable_bits: bool = False, stream_weights: bool = False, max_queue_tokens: int = 0, max_queue_bytes: int = 0,
-                 max_queue_ms: int = 0, max_tokens_per_second: int = 0,
+                 mmap: bool = False, deterministic: bool = False, portable_bits: bool = False, stream_weights: bool = False, pipeline: bool = False,
+                 max_queue_tokens: int = 0, max_queue_bytes: int = 0, max_queue_ms: int = 0, max_tokens_per_second: int = 0,
                  cache_bytes: int = 0, memory_budget: int = 0, max_wait_us: int = 0,
                  default_prompt_name: Optional[str] = None,
                  default_prompt: Optional[str] = None,
@@ -117,7 +118,8 @@ class Model(Directory, Handle):
         super().__init__(model_name_or_path, context, {
             "device": device, "dtype": dtype, "head": head, "heads": heads, "adapters": adapters,
             "max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens, "n_threads": n_threads, "pooling": pooling,
-            "mmap": mmap, "deterministic": deterministic, "portable_bits": portable_bits, "stream_weights": stream_weights, "max_queue_tokens": max_queue_tokens,
+            "mmap": mmap, "deterministic": deterministic, "portable_bits": portable_bits, "stream_weights": stream_weights, "pipeline": pipeline,
+            "max_queue_tokens": max_queue_tokens,
             "max_queue_bytes": max_queue_bytes, "max_queue_ms": max_queue_ms, "max_tokens_per_second": max_tokens_per_second, "cache_bytes": cache_bytes,
             "max_wait_us": max_wait_us, "default_prompt_name": default_prompt_name,
             "default_prompt": default_prompt,

@@ -35,6 +35,7 @@ SMALL = {
     "gpuserve bench MODEL --device cuda:0 --stream-weights --device-budget 4G": (
         TINY + "--device cuda:0 --stream-weights --device-budget 4G", *NO_PLUGIN),
     "gpuserve bench --random layers=24,hidden=2048 --device cuda:0 --dtype fp16 --stream-weights --device-budget 2G": (None, *NO_PLUGIN),
+    "gpuserve bench MODEL --device 'cuda:*' --pipeline": (TINY + "--device 'cuda:*' --pipeline", *NO_PLUGIN),
     "gpuserve bench MODEL --share 8 --plot share.svg": (TINY + "--share 2 --plot share.svg", 0, "utilization"),
     "gpuserve bench --random bert-base --share 8 --rate 5": (TINY + "--share 2 --rate 200", 0, "200.0"),
     "gpuserve doctor": (None, 0, "processor"),

@@ -165,8 +165,28 @@ void close_adapters(struct gsv_adapter_dirs *adapters)
     }
 }
 
+/* Opens the devices of a pipeline, or device 0. */
+static void open_devices(struct loaded *model, const struct load_options *options,
+                         struct gsv_pipeline_stage stages[MAX_STAGES])
+{
+    const bool is_host = strcmp(model->backend->name, "cuda") != 0;
+    const int32_t last = options->n_ranges > 0 ? options->n_ranges - 1 : 0;
+
+    cr_assert_lt(last, MAX_STAGES);
+    for (int32_t i = 0; i <= last; i++) {
+        struct gpuserve_device **device = i < last ? &model->before[i] : &model->device;
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+        cr_assert_eq(model->backend->device_open(device, is_host ? 0 : i, &error), GPUSERVE_OK,
+                     "%s", error.message);
+        if (options->ranges)
+            stages[i] = (struct gsv_pipeline_stage){ *device, options->ranges[i] };
+    }
+}
+
 void load_model(struct loaded *model, const char *path, const struct load_options *options)
 {
+    struct gsv_pipeline_stage stages[MAX_STAGES];
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const struct gsv_adapter_dirs none = { .n = 0 };
     const struct gsv_head_files heads = { .one = options->head, .lines = options->heads };
@@ -179,6 +199,8 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .observer = options->observer,
         .packed = options->packed,
         .n_streamed = options->n_streamed,
+        .stages = stages,
+        .n_stages = options->n_ranges,
     };
     struct gsv_exec_options work = {
         .dtype = net.dtype,
@@ -190,8 +212,7 @@ void load_model(struct loaded *model, const char *path, const struct load_option
 
     memset(model, 0, sizeof(*model));
     model->backend = options->backend ? options->backend : gsv_backend_cpu();
-    cr_assert_eq(model->backend->device_open(&model->device, 0, &error), GPUSERVE_OK, "%s",
-                 error.message);
+    open_devices(model, options, stages);
     dir = open_dir(path, options->lora);
     cr_assert_eq(gsv_spec_load_with(&model->spec, dir,
                                     options->adapters ? options->adapters : &none, &heads,
@@ -217,6 +238,8 @@ void unload_model(struct loaded *model)
     gsv_net_free(&model->net);
     gsv_spec_free(&model->spec);
     model->backend->device_close(&model->device);
+    for (size_t i = 0; i < MAX_STAGES - 1; i++)
+        model->backend->device_close(&model->before[i]);
 }
 
 /* -------------------------------------------------------------------------------------- heads */

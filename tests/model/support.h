@@ -13,13 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A loaded model on the host. */
 /* The tokens that a reranker which is a language model answers with, in all fixtures. */
 enum { NO = 5, YES = 7 };
+
+#define MAX_STAGES 4 /* devices of a pipeline */
 
 struct loaded {
     const struct gpuserve_backend *backend;
     struct gpuserve_device *device;
+    struct gpuserve_device *before[MAX_STAGES - 1]; /* of a pipeline */
     struct gsv_spec *spec;
     struct gsv_net *net;
     struct gsv_exec *work;
@@ -49,6 +51,10 @@ struct load_options {
     struct gsv_phase_observer observer;
     struct gsv_packed_file *packed;
     int32_t n_streamed;
+    /* A pipeline of devices 0, 1, ...; NULL: one device. Those of a host backend are all device 0.
+     */
+    const struct gsv_layer_range *ranges;
+    int32_t n_ranges;
     const char *lora;                        /* directory of a LoRA adapter to merge */
     const struct gsv_adapter_dirs *adapters; /* by request; NULL: none */
 };

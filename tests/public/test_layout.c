@@ -125,6 +125,7 @@ FIELD(gpuserve_model_options, adapters, 176);
 FIELD(gpuserve_model_options, heads, 184);
 FIELD(gpuserve_model_options, portable_bits, 192);
 FIELD(gpuserve_model_options, stream_weights, 196);
+FIELD(gpuserve_model_options, pipeline, 200);
 
 SIZE(gpuserve_model_properties, 160);
 FIELD(gpuserve_model_properties, struct_size, 0);

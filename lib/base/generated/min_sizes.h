@@ -23,7 +23,7 @@
 { "gpuserve_lstm_network", 40 }, /* 0.2.0 */
 { "gpuserve_matmul_job", 112 }, /* 0.2.0 */
 { "gpuserve_model_counts", 40 }, /* 0.2.0 */
-{ "gpuserve_model_options", 200 }, /* 0.2.0 */
+{ "gpuserve_model_options", 208 }, /* 0.2.0 */
 { "gpuserve_model_properties", 160 }, /* 0.2.0 */
 { "gpuserve_profile_options", 32 }, /* 0.2.0 */
 { "gpuserve_rerank_options", 56 }, /* 0.2.0 */

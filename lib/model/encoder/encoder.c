@@ -503,12 +503,13 @@ gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *st
                            const struct gpuserve_batch *batch, const struct gsv_activations *at)
 {
     const int32_t stages = gsv_stage_count(net->spec);
+    const struct gsv_layer_range *layers = &net->layers;
     const bool streams = net->streaming.n > 0;
     gpuserve_status st = streams ? gsv_streaming_prefetch(net, stream, 0) : GPUSERVE_OK;
 
-    if (st == GPUSERVE_OK)
+    if (st == GPUSERVE_OK && layers->first == 0)
         st = gsv_encode_embed(net, stream, batch, at);
-    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++) {
+    for (int32_t i = layers->first * stages; i < layers->end * stages && st == GPUSERVE_OK; i++) {
         if (streams && i % stages == 0)
             st = enter_layer(net, stream, i / stages);
         if (st == GPUSERVE_OK)

@@ -100,7 +100,8 @@ gpuserve_status gsv_encode_stage(const struct gsv_net *net, struct gpuserve_stre
                                  const struct gpuserve_batch *batch,
                                  const struct gsv_activations *at, int32_t layer, int32_t stage);
 
-/* Run the embedding and all layers; with layer weights their outputs are added up in `mix`. */
+/* Run the embedding and all layers, of a pipeline those of the net's device; with layer weights
+ * their outputs are added up in `mix`. */
 gpuserve_status gsv_encode(const struct gsv_net *net, struct gpuserve_stream *stream,
                            const struct gpuserve_batch *batch, const struct gsv_activations *at);
 

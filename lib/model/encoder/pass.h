@@ -32,7 +32,8 @@ static inline const struct gpuserve_linear *gsv_stage_linear(const struct gsv_ne
     return net->linears[gsv_stage_item(net->spec, layer, stage)];
 }
 
-/* The linear that reads the rows after the last norm of a layer; NULL after the last layer. */
+/* The linear that reads the rows after the last norm of a layer; NULL after the last layer, and if
+ * another device has the next one. */
 static inline const struct gpuserve_linear *gsv_linear_behind(const struct gsv_net *net,
                                                               int32_t layer)
 {

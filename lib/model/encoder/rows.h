@@ -26,6 +26,10 @@ struct gsv_exec {
     int32_t *neighbours; /* host, see gsv_write_neighbours(); NULL if the model needs none */
     struct gpuserve_lstm_sequence *sequences; /* host, [max_sequences] of an LSTM; else NULL */
     int32_t max_sequences, max_tokens;
+    struct gsv_exec **before; /* [net->n_before] owned: on a pipeline's devices before this one */
+    void *border;             /* host, gsv_pipeline_host_bytes(); NULL without `before` */
+    struct gpuserve_device *border_device; /* that frees it */
+    uint32_t border_kind;                  /* gpuserve_host_memory */
 };
 
 /* float32 rows on the device during the layers after the encoder. */
@@ -138,6 +142,21 @@ gpuserve_status gsv_add_convolution(const struct gsv_collector *c);
 gpuserve_status gsv_run_convolution(const struct gsv_net *net, struct gpuserve_stream *stream,
                                     const struct gpuserve_batch *batch,
                                     const struct gsv_activations *at);
+
+/*
+ * The devices of a pipeline before the last one: pipeline.c.
+ */
+
+/* Create work->before and work->border, if the net has devices before this one. */
+gpuserve_status gsv_pipeline_create(struct gsv_exec *work, const struct gsv_exec_options *options,
+                                    gpuserve_error *error);
+/* Accepts a gsv_exec without them, or with a part. */
+void gsv_pipeline_reset(struct gsv_exec *work);
+
+/* Run the layers of the devices before this one, and copy what they leave to this one. Blocks until
+ * it is done; the batch of work->stream begins after it. */
+gpuserve_status gsv_pipeline_encode(struct gsv_exec *work, const struct gpuserve_host_batch *host,
+                                    const struct gsv_run *run, gpuserve_error *error);
 
 /*
  * Runs the LSTM layers of a recurrent model.

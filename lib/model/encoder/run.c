@@ -110,6 +110,8 @@ gpuserve_status gsv_exec_create(struct gsv_exec **out, const struct gsv_net *net
     if (net->streaming.n > 0)
         stream.flags |= GPUSERVE_STREAM_PREFETCHES;
     st = backend->stream_create(net->device, &work->stream, &stream, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_pipeline_create(work, options, error);
     if (st != GPUSERVE_OK)
         goto fail;
     *out = work;
@@ -125,6 +127,7 @@ void gsv_exec_free(struct gsv_exec **out)
 
     if (!work)
         return;
+    gsv_pipeline_reset(work);
     work->net->backend->stream_destroy(&work->stream);
     if (work->memory)
         work->net->backend->memory_free(work->net->device, work->memory);
@@ -463,6 +466,8 @@ gpuserve_status gsv_net_run(struct gsv_exec *work, const struct gpuserve_host_ba
                                   work->memory + work->layout.neighbours, error);
     if (st == GPUSERVE_OK && is_recurrent(work) && !run->again)
         st = gsv_recurrent_encode(work, host, error);
+    if (st == GPUSERVE_OK && work->before && !run->again)
+        st = gsv_pipeline_encode(work, host, run, error);
     if (st == GPUSERVE_OK)
         st = backend->batch_begin(work->stream, program_of(work, run, is_hidden_given(work, run)),
                                   host, &batch, &replayed, error);

@@ -6,7 +6,7 @@
  * of the lowest failed job is returned, so the message does not depend on timing.
  *
  * Streamed layers share memory: the loader loads one of them at a time and copies it to host
- * memory.
+ * memory. The devices of a pipeline are loaded one after the other; they have one digest.
  *
  * INT8 with calibration skips the encoder's linears here; they are created afterwards on the
  * calling thread (smoothquant.c, then mixed_precision.c).
@@ -77,9 +77,8 @@ static void list_jobs(struct loader *loader, int32_t streamed)
         const struct gsv_weight *item = &spec->items[i];
         const size_t chunks = item->kind == GSV_ITEM_TABLE ? gsv_chunk_count(&item->weight[0]) : 1;
 
-        if (layer_of && layer_of[i] != streamed)
+        if ((layer_of && layer_of[i] != streamed) || !gsv_range_has(spec, loader->net->layers, i))
             continue;
-
         if (item->kind == GSV_ITEM_LINEAR && smooths(loader->net, loader->options))
             continue;
         if (item->kind == GSV_ITEM_RECURRENT && item->which > 0)
@@ -289,7 +288,7 @@ static gpuserve_status load_listed(struct loader *loader, gpuserve_error *error)
 
 static gpuserve_status load_items(struct loader *loader, gpuserve_error *error)
 {
-    gpuserve_status st = alloc_jobs(loader, error);
+    gpuserve_status st = GPUSERVE_OK;
 
     for (int32_t i = -1; i < loader->net->streaming.n && st == GPUSERVE_OK; i++) {
         list_jobs(loader, i);
@@ -323,7 +322,9 @@ static gpuserve_status alloc_net(struct gsv_net *net, gpuserve_error *error)
 static gpuserve_status alloc_memory(struct gsv_net *net, gpuserve_error *error)
 {
     const uint64_t bytes =
-        gsv_streamed_net_bytes(net->spec, net->backend, net->dtype, net->streaming.n).device;
+        net->streaming.n > 0
+            ? gsv_streamed_net_bytes(net->spec, net->backend, net->dtype, net->streaming.n).device
+            : gsv_range_bytes(net->spec, net->backend, net->dtype, net->layers);
     void *memory;
     const gpuserve_status st =
         net->backend->memory_alloc(net->device, &memory, (size_t)bytes, error);
@@ -335,7 +336,7 @@ static gpuserve_status alloc_memory(struct gsv_net *net, gpuserve_error *error)
     return GPUSERVE_OK;
 }
 
-/* Sets the addresses of the items in net->memory; returns their bytes. */
+/* Sets the addresses of the net's items in net->memory; returns their bytes. */
 static size_t set_addresses(struct gsv_net *net)
 {
     const struct gsv_spec *spec = net->spec;
@@ -343,7 +344,8 @@ static size_t set_addresses(struct gsv_net *net)
 
     gsv_streaming_set_addresses(net);
     for (size_t i = 0; i < spec->n_items; i++) {
-        if (net->streaming.n > 0 && net->streaming.layer_of[i] >= 0)
+        if ((net->streaming.n > 0 && net->streaming.layer_of[i] >= 0) ||
+            !gsv_range_has(spec, net->layers, i))
             continue;
         net->addresses[i] = net->memory + at;
         at += gsv_weight_bytes(spec, net->backend, &spec->items[i], net->dtype);
@@ -380,7 +382,11 @@ static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_op
     gpuserve_status st = gsv_hashes_init(&loader.hashes, net->spec, error);
 
     if (st == GPUSERVE_OK)
+        st = alloc_jobs(&loader, error);
+    for (int32_t i = 0; i <= net->n_before && st == GPUSERVE_OK; i++) {
+        loader.net = i < net->n_before ? net->before[i] : net;
         st = load_items(&loader, error);
+    }
     if (st == GPUSERVE_OK && smooths(net, options))
         st = smooth(&loader, error);
     if (st == GPUSERVE_OK)
@@ -390,10 +396,55 @@ static gpuserve_status load_weights(struct gsv_net *net, const struct gsv_net_op
     return st;
 }
 
+/* A net without memory. On failure *out is NULL or to be freed. */
+static gpuserve_status make_net(struct gsv_net **out, const struct gsv_spec *spec,
+                                const struct gpuserve_backend *backend,
+                                const struct gsv_pipeline_stage *stage,
+                                const struct gsv_net_options *options, gpuserve_error *error)
+{
+    struct gsv_net *net = gsv_alloc_array(1, sizeof(*net));
+
+    *out = net;
+    if (!net)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    net->spec = spec;
+    net->backend = backend;
+    net->device = stage->device;
+    net->layers = stage->layers;
+    net->dtype = options->dtype;
+    net->observer = options->observer;
+    return alloc_net(net, error);
+}
+
+/* The nets of a pipeline's devices before the last one, with memory and without weights. */
+static gpuserve_status make_nets_before(struct gsv_net *net, const struct gsv_net_options *options,
+                                        gpuserve_error *error)
+{
+    const int32_t n = options->n_stages - 1;
+    gpuserve_status st = GPUSERVE_OK;
+
+    if (n < 1)
+        return GPUSERVE_OK;
+    net->before = gsv_alloc_array((size_t)n, sizeof(*net->before));
+    if (!net->before)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
+    while (net->n_before < n && st == GPUSERVE_OK) {
+        struct gsv_net **before = &net->before[net->n_before];
+
+        st = make_net(before, net->spec, net->backend, &options->stages[net->n_before++], options,
+                      error);
+        if (st == GPUSERVE_OK)
+            st = alloc_memory(*before, error);
+        if (st == GPUSERVE_OK)
+            (void)set_addresses(*before);
+    }
+    return st;
+}
+
 static gpuserve_status load_net(struct gsv_net *net, const struct gsv_net_options *options,
                                 gpuserve_error *error)
 {
-    gpuserve_status st = alloc_net(net, error);
+    gpuserve_status st = make_nets_before(net, options, error);
     size_t bytes;
 
     if (st == GPUSERVE_OK && options->packed && gsv_net_restore(net, options)) {
@@ -416,19 +467,15 @@ gpuserve_status gsv_net_load(struct gsv_net **out, const struct gsv_spec *spec,
                              const struct gpuserve_backend *backend, struct gpuserve_device *device,
                              const struct gsv_net_options *options, gpuserve_error *error)
 {
+    const struct gsv_pipeline_stage whole = { device, { 0, spec->config.n_layers } };
+    const struct gsv_pipeline_stage *stage =
+        options->n_stages > 1 ? &options->stages[options->n_stages - 1] : &whole;
     struct gsv_net *net;
-    gpuserve_status st;
+    gpuserve_status st = make_net(&net, spec, backend, stage, options, error);
 
     *out = NULL;
-    net = gsv_alloc_array(1, sizeof(*net));
-    if (!net)
-        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
-    net->spec = spec;
-    net->backend = backend;
-    net->device = device;
-    net->dtype = options->dtype;
-    net->observer = options->observer;
-    st = load_net(net, options, error);
+    if (st == GPUSERVE_OK)
+        st = load_net(net, options, error);
     if (st != GPUSERVE_OK) {
         gsv_net_free(&net);
         return st;
@@ -452,6 +499,9 @@ void gsv_net_free(struct gsv_net **out)
     else if (net->memory)
         net->backend->memory_free(net->device, net->memory);
     gsv_streaming_reset(net);
+    for (int32_t i = 0; i < net->n_before; i++)
+        gsv_net_free(&net->before[i]);
+    free(net->before);
     free(net->linears);
     free(net->recurrent);
     free(net->addresses);
@@ -467,68 +517,4 @@ const struct gsv_int8_facts *gsv_net_int8(const struct gsv_net *net)
 void gsv_net_digest(const struct gsv_net *net, uint64_t digest[2])
 {
     memcpy(digest, net->digest, sizeof(net->digest));
-}
-
-/*
- * Offloads a net's weights from device memory and reloads them.
- *
- * The packed bytes are copied unchanged to host memory and back, to another device address. All
- * pointers into them are then rebased. No file is read, and nothing is packed or checked again.
- *
- * Threading: the caller ensures that no gsv_exec of the net exists.
- */
-
-/* Bytes at net->memory: a mapped file ends after the last item or linear in use. */
-static size_t bytes_in_memory(const struct gsv_net *net)
-{
-    const size_t mapped =
-        net->mapped ? net->mapped_bytes - (size_t)(net->memory - net->mapped) : net->bytes;
-
-    return mapped < net->bytes ? mapped : net->bytes;
-}
-
-gpuserve_status gsv_net_offload(struct gsv_net *net, void *host, gpuserve_error *error)
-{
-    gpuserve_status st = GPUSERVE_OK;
-
-    if (host)
-        st = net->backend->memory_read(net->device, host, net->memory, bytes_in_memory(net), error);
-    if (st != GPUSERVE_OK)
-        return st;
-    net->offloaded_from = net->memory;
-    if (net->mapped)
-        gsv_net_unmap(net);
-    else
-        net->backend->memory_free(net->device, net->memory);
-    net->memory = NULL;
-    return GPUSERVE_OK;
-}
-
-static void move(struct gsv_net *net)
-{
-    for (size_t i = 0; i < net->spec->n_items; i++) {
-        net->addresses[i] = gsv_moved(net->addresses[i], net->offloaded_from, net->memory);
-        if (net->linears[i])
-            net->backend->linear_move(net->linears[i], net->offloaded_from, net->memory);
-        if (net->recurrent[i])
-            net->backend->lstm_layer_move(net->recurrent[i], net->offloaded_from, net->memory);
-    }
-    net->offloaded_from = NULL;
-}
-
-gpuserve_status gsv_net_reload(struct gsv_net *net, const void *host, gpuserve_error *error)
-{
-    void *memory;
-    gpuserve_status st = net->backend->memory_alloc(net->device, &memory, net->bytes, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = net->backend->memory_write(net->device, memory, host, net->bytes, error);
-    if (st != GPUSERVE_OK) {
-        net->backend->memory_free(net->device, memory);
-        return st;
-    }
-    net->memory = memory;
-    move(net);
-    return GPUSERVE_OK;
 }

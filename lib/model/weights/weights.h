@@ -41,6 +41,9 @@ struct gsv_net {
     uint64_t digest[2];
     struct gsv_int8_facts int8;
     struct gsv_weight_streaming streaming;
+    struct gsv_layer_range layers; /* all of them but in a pipeline */
+    struct gsv_net **before; /* [n_before] owned: those of a pipeline's devices before this one */
+    int32_t n_before;
     struct gsv_phase_observer observer;
 };
 
@@ -74,6 +77,9 @@ gpuserve_status gsv_streaming_save(const struct gsv_net *net, int32_t streamed,
                                    gpuserve_error *error);
 gpuserve_status gsv_streaming_prefetch(const struct gsv_net *net, struct gpuserve_stream *stream,
                                        int32_t streamed);
+
+/* Whether a device with these layers has an item. Implemented in encoder/pipeline.c. */
+bool gsv_range_has(const struct gsv_spec *spec, struct gsv_layer_range range, size_t index);
 
 /* Compute and write an item of relative or rotary positions. Implemented in position_tables.c. */
 gpuserve_status gsv_load_positions(const struct gsv_net *net, struct gsv_reader *reader,

@@ -262,6 +262,19 @@ static gpuserve_status choose_every(gpuserve_context *context, const struct gsv_
     return st;
 }
 
+static gpuserve_status choose_listed(const struct gsv_cuda_view *view,
+                                     const struct gsv_selector *selector,
+                                     struct gsv_device_choice *choices, size_t *n,
+                                     gpuserve_error *error)
+{
+    gpuserve_status st = GPUSERVE_OK;
+
+    *n = selector->n_list;
+    for (size_t i = 0; i < selector->n_list && st == GPUSERVE_OK; i++)
+        st = choose_number(view, selector->list[i], &choices[i], error);
+    return st;
+}
+
 static gpuserve_status choose_on_view(gpuserve_context *context, const struct gsv_cuda_view *view,
                                       const struct gsv_selector *selector, bool leaves_out,
                                       struct gsv_device_choice *choices, size_t *n,
@@ -275,6 +288,8 @@ static gpuserve_status choose_on_view(gpuserve_context *context, const struct gs
         return choose_number(view, selector->index, choices, error);
     case GSV_SELECT_UUID:
         return choose_uuid(view, selector->uuid, choices, error);
+    case GSV_SELECT_LIST:
+        return choose_listed(view, selector, choices, n, error);
     case GSV_SELECT_ALL:
         return choose_every(context, view, leaves_out, choices, n, error);
     default:

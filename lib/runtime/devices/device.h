@@ -22,9 +22,9 @@ struct gsv_device_choice {
 gpuserve_status gsv_device_choose(gpuserve_context *context, const char *selector,
                                   struct gsv_device_choice *choice, gpuserve_error *error);
 
-/* All devices of a selector: several for "cuda:*" and "auto:limit=N". *choices is owned, freed with
- * free(); *n is at least 1 on success. leaves_out: "cuda:*" skips devices that do not work with a
- * warning, as long as one works; otherwise it fails. */
+/* All devices of a selector: several for "cuda:*", "cuda:0,cuda:1" and "auto:limit=N". *choices is
+ * owned, freed with free(); *n is at least 1 on success. leaves_out: "cuda:*" skips devices that do
+ * not work with a warning, as long as one works; otherwise it fails. */
 gpuserve_status gsv_device_choose_all(gpuserve_context *context, const char *selector,
                                       bool leaves_out, struct gsv_device_choice **choices,
                                       size_t *n, gpuserve_error *error);

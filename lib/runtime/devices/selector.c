@@ -315,8 +315,33 @@ static gpuserve_status fail_selector(const char *text, gpuserve_error *error)
     if (nearest && strncmp(text, "cuda:", 5) != 0)
         return gsv_hint(error, GPUSERVE_E_INVALID, "did you mean \"%s\"?", nearest);
     return gsv_hint(error, GPUSERVE_E_INVALID,
-                    "valid: \"auto\", \"auto:OPTIONS\", \"cpu\", \"cuda\", \"cuda:N\", \"cuda:*\", "
-                    "or a UUID: \"GPU-...\", \"MIG-...\"");
+                    "valid: \"auto\", \"auto:OPTIONS\", \"cpu\", \"cuda\", \"cuda:N\", "
+                    "\"cuda:N,cuda:N\", \"cuda:*\", or a UUID: \"GPU-...\", \"MIG-...\"");
+}
+
+/* Parse "cuda:N,cuda:N": several numbers, each once. */
+static gpuserve_status read_list(struct gsv_selector *s, const char *text, gpuserve_error *error)
+{
+    s->kind = GSV_SELECT_LIST;
+    for (const char *at = text;; at++) {
+        const size_t length = strcspn(at, ",");
+        int32_t index;
+
+        if (strncmp(at, "cuda:", 5) != 0 ||
+            !read_index((struct selector_word){ at + 5, length - 5 }, &index))
+            return fail_selector(text, error);
+        for (size_t i = 0; i < s->n_list; i++)
+            if (s->list[i] == index)
+                return gsv_fail(error, GPUSERVE_E_INVALID, "\"%.200s\" has cuda:%d twice", text,
+                                index);
+        if (s->n_list == GSV_SELECTOR_LIST)
+            return gsv_fail(error, GPUSERVE_E_INVALID, "\"%.200s\" has more than %d devices", text,
+                            GSV_SELECTOR_LIST);
+        s->list[s->n_list++] = index;
+        at += length;
+        if (*at == '\0')
+            return GPUSERVE_OK;
+    }
 }
 
 gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpuserve_error *error)
@@ -339,6 +364,8 @@ gpuserve_status gsv_selector_parse(struct gsv_selector *s, const char *text, gpu
         s->kind = GSV_SELECT_CPU;
         return GPUSERVE_OK;
     }
+    if (strncmp(text, "cuda:", 5) == 0 && strchr(text, ','))
+        return read_list(s, text, error);
     if (strcmp(text, "cuda:*") == 0) {
         s->kind = GSV_SELECT_ALL;
         s->limit = UINT32_MAX;

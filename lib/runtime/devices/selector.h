@@ -6,6 +6,7 @@
  *   auto:order=load,limit=2   GPUs as GPUtil's getAvailable() picks them, else the CPU
  *   cpu
  *   cuda   cuda:N   cuda:*    the first, number N, all
+ *   cuda:N,cuda:N             several, in this order
  *   GPU-...   MIG-...         by UUID or a unique prefix of it
  *
  * Options of auto have GPUtil's meaning, and its defaults as soon as one option is given:
@@ -29,6 +30,7 @@ enum gsv_selector_kind {
     GSV_SELECT_CPU,
     GSV_SELECT_CUDA, /* number `index` */
     GSV_SELECT_ALL,
+    GSV_SELECT_LIST, /* the numbers of `list` */
     GSV_SELECT_UUID
 };
 
@@ -44,6 +46,8 @@ enum gsv_selector_order {
 struct gsv_selector {
     enum gsv_selector_kind kind;
     int32_t index;
+    int32_t list[GSV_SELECTOR_LIST];
+    size_t n_list;
     char uuid[GSV_UUID_BYTES];
     bool has_options;
     enum gsv_selector_order order;

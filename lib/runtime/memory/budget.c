@@ -51,15 +51,37 @@ static bool is_lost(const struct gsv_memory_reservation *reservation, size_t whi
     return reservation->lost >> which & 1;
 }
 
+static bool is_device(const struct gsv_device_choice *one, const struct gsv_device_choice *other)
+{
+    return one->backend == other->backend && one->facts.index == other->facts.index;
+}
+
+/* Bytes on device `which` of the reservation. */
+static uint64_t bytes_on(const struct gsv_memory_reservation *reservation, size_t which)
+{
+    return reservation->device_bytes && !is_lost(reservation, which)
+               ? reservation->device_bytes[which]
+               : 0;
+}
+
 bool gsv_reservation_is_on(const struct gsv_memory_reservation *reservation,
                            const struct gsv_device_choice *device)
 {
     for (size_t i = 0; i < reservation->n_devices; i++) {
-        if (!is_lost(reservation, i) && reservation->devices[i].backend == device->backend &&
-            reservation->devices[i].facts.index == device->facts.index)
+        if (!is_lost(reservation, i) && is_device(&reservation->devices[i], device))
             return true;
     }
     return false;
+}
+
+static uint64_t reserved_on(const struct gsv_memory_reservation *reservation,
+                            const struct gsv_device_choice *device)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < reservation->n_devices; i++)
+        sum += is_device(&reservation->devices[i], device) ? bytes_on(reservation, i) : 0;
+    return sum;
 }
 
 static uint64_t used(const struct gsv_budget *budget)
@@ -78,7 +100,7 @@ static uint64_t used_on(const struct gsv_budget *budget, const struct gsv_device
 
     for (const struct gsv_memory_reservation *reservation = budget->reservations; reservation;
          reservation = reservation->next)
-        sum += gsv_reservation_is_on(reservation, device) ? reservation->device_bytes : 0;
+        sum += reserved_on(reservation, device);
     return sum;
 }
 
@@ -121,17 +143,15 @@ void gsv_budget_measure(gpuserve_context *context, struct gsv_plan *plan, uint64
 
     pthread_mutex_lock(&budget->lock);
     all = budget->bytes ? budget->bytes : UINT64_MAX;
-    plan->max_available = (struct gsv_capacity){ smaller(all, own), UINT64_MAX };
-    plan->available = (struct gsv_capacity){ smaller(less(all, used(budget)), own), UINT64_MAX };
-    for (size_t i = 0; i < plan->n_replicas; i++) {
-        const struct gsv_device_choice *device = &plan->replicas[i];
+    plan->max_available.all = smaller(all, own);
+    plan->available.all = smaller(less(all, used(budget)), own);
+    for (size_t i = 0; i < plan->n_devices; i++) {
+        const struct gsv_device_choice *device = &plan->devices[i];
         const uint64_t limit = device_limit(budget, device);
         const uint64_t left = less(limit, used_on(budget, device));
 
-        plan->max_available.device =
-            smaller(plan->max_available.device, smaller(limit, device->facts.memory_bytes));
-        plan->available.device =
-            smaller(plan->available.device, smaller(left, device->facts.memory_free_bytes));
+        plan->max_available.devices[i] = smaller(limit, device->facts.memory_bytes);
+        plan->available.devices[i] = smaller(left, device->facts.memory_free_bytes);
     }
     pthread_mutex_unlock(&budget->lock);
 }
@@ -149,12 +169,13 @@ struct shortage {
 
 /* The lock is held. */
 static bool find_shortage_of(const struct gsv_budget *budget,
-                             const struct gsv_memory_reservation *reservation,
-                             const struct gsv_device_choice *device, struct shortage *shortage)
+                             const struct gsv_memory_reservation *reservation, size_t which,
+                             struct shortage *shortage)
 {
+    const struct gsv_device_choice *device = &reservation->devices[which];
     const struct gpuserve_device_facts *facts = &device->facts;
     const uint64_t limit = device_limit(budget, device), on = used_on(budget, device);
-    const uint64_t needed = reservation->device_bytes;
+    const uint64_t needed = bytes_on(reservation, which);
 
     if (needed > less(limit, on))
         *shortage = (struct shortage){ .what = limit == device->mps_bytes
@@ -195,8 +216,7 @@ static bool find_shortage(const struct gsv_budget *budget,
         return true;
     }
     for (size_t i = 0; i < reservation->n_devices; i++) {
-        if (!is_lost(reservation, i) &&
-            find_shortage_of(budget, reservation, &reservation->devices[i], shortage))
+        if (!is_lost(reservation, i) && find_shortage_of(budget, reservation, i, shortage))
             return true;
     }
     return false;
@@ -211,11 +231,11 @@ static void list_holders(const struct gsv_budget *budget, const struct shortage 
     text[0] = '\0';
     for (const struct gsv_memory_reservation *reservation = budget->reservations;
          reservation && length < capacity; reservation = reservation->next) {
-        const uint64_t bytes = shortage->device ? reservation->device_bytes : reservation->bytes;
+        const uint64_t bytes =
+            shortage->device ? reserved_on(reservation, shortage->device) : reservation->bytes;
         int n;
 
-        if (bytes == 0 ||
-            (shortage->device && !gsv_reservation_is_on(reservation, shortage->device)))
+        if (bytes == 0)
             continue;
         n = snprintf(text + length, capacity - length, "%s%.100s holds %" PRIu64,
                      length ? ", " : "; ", reservation->name, bytes);
@@ -247,8 +267,8 @@ static gpuserve_status fail_short(const struct gsv_budget *budget, const struct 
              holders);
     return gsv_hint(
         error, GPUSERVE_E_TOO_LARGE,
-        "close or suspend another model, raise the budget, set stream_weights on a GPU, "
-        "or lower max_batch_tokens, n_threads or the dtype");
+        "close or suspend another model, raise the budget, set stream_weights on a GPU or pipeline "
+        "on several, or lower max_batch_tokens, n_threads or the dtype");
 }
 
 static void wait_for_more(struct gsv_budget *budget, const struct shortage *shortage,
@@ -267,8 +287,8 @@ static void wait_for_more(struct gsv_budget *budget, const struct shortage *shor
  * facts. */
 static void look_again(struct gsv_plan *plan)
 {
-    for (size_t i = 0; i < plan->n_replicas; i++) {
-        struct gsv_device_choice *device = &plan->replicas[i];
+    for (size_t i = 0; i < plan->n_devices; i++) {
+        struct gsv_device_choice *device = &plan->devices[i];
         struct gpuserve_device_facts now = { .struct_size = sizeof(now) };
         const gpuserve_status st = device->backend->device_facts(device->facts.index, &now, NULL);
 
@@ -338,8 +358,8 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
 {
     struct gsv_budget *budget = context->budget;
     struct gsv_memory_reservation wanted = { .name = name,
-                                             .devices = plan->replicas,
-                                             .n_devices = plan->n_replicas,
+                                             .devices = plan->devices,
+                                             .n_devices = plan->n_devices,
                                              .bytes = plan->total_bytes,
                                              .device_bytes = plan->device_bytes };
     bool has_reserved;
@@ -348,7 +368,8 @@ gpuserve_status gsv_budget_reserve(gpuserve_context *context, struct gsv_plan *p
     look_again(plan); /* the plan may be as old as a suspended model */
     pthread_mutex_lock(&budget->lock);
     wanted.lost = reservation->lost;
-    wanted.bytes -= (uint64_t)__builtin_popcountll(wanted.lost) * wanted.device_bytes;
+    for (size_t i = 0; i < wanted.n_devices; i++)
+        wanted.bytes -= is_lost(&wanted, i) ? wanted.device_bytes[i] : 0;
     has_reserved = reservation->is_reserved;
     if (has_reserved)
         unlink_reservation(budget, reservation);
@@ -367,9 +388,9 @@ void gsv_budget_release_device(gpuserve_context *context,
     struct gsv_budget *budget = context->budget;
 
     pthread_mutex_lock(&budget->lock);
-    reservation->lost |= UINT64_C(1) << which;
     if (reservation->is_reserved)
-        reservation->bytes -= reservation->device_bytes;
+        reservation->bytes -= bytes_on(reservation, which);
+    reservation->lost |= UINT64_C(1) << which;
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }
@@ -381,7 +402,7 @@ void gsv_budget_release_all_but(gpuserve_context *context,
 
     pthread_mutex_lock(&budget->lock);
     reservation->bytes = bytes;
-    reservation->device_bytes = 0;
+    reservation->device_bytes = NULL;
     pthread_cond_broadcast(&budget->freed);
     pthread_mutex_unlock(&budget->lock);
 }

@@ -24,9 +24,9 @@ struct gsv_memory_reservation {
     const char *name;                        /* of the model, which owns it */
     const struct gsv_device_choice *devices; /* [n_devices], borrowed from its plan */
     size_t n_devices;
-    uint64_t lost;         /* bit i: device i is lost and holds nothing any more */
-    uint64_t bytes;        /* total */
-    uint64_t device_bytes; /* on each device */
+    uint64_t lost;                /* bit i: device i is lost and holds nothing any more */
+    uint64_t bytes;               /* total */
+    const uint64_t *device_bytes; /* [n_devices], borrowed from its plan; NULL: none on a device */
     bool is_reserved;
 };
 

@@ -38,18 +38,23 @@ void gsv_lost_init(gpuserve_model *handle)
 /* -------------------------------------------------------------------------------------------
  * loss */
 
-/* The last of the model's devices if all are lost; NULL while one works. */
+/* The last of the model's devices if all are lost, NULL while one works; of a pipeline, which needs
+ * all of them, the first lost one. */
 static const struct gsv_device_choice *lost_device(const struct gsv_model *model,
                                                    gpuserve_error *cause)
 {
+    const bool needs_all = gsv_plan_is_pipeline(&model->plan);
     const struct gsv_device_choice *device = NULL;
 
-    for (size_t i = 0; i < model->plan.n_replicas; i++) {
-        device = &model->plan.replicas[i];
-        if (device->backend->device_check(device->facts.index, cause) == GPUSERVE_OK)
-            return NULL;
+    for (size_t i = 0; i < model->plan.n_devices; i++) {
+        bool works;
+
+        device = &model->plan.devices[i];
+        works = device->backend->device_check(device->facts.index, cause) == GPUSERVE_OK;
+        if (works != needs_all)
+            return works ? NULL : device;
     }
-    return device;
+    return needs_all ? NULL : device;
 }
 
 static bool is_current(const struct gsv_model *model)
@@ -125,7 +130,7 @@ static void tell_of_replica(struct gsv_model *model, size_t which, const gpuserv
     struct gsv_lost *lost = model->lost;
     char selector[64], left[64];
 
-    gsv_device_selector(&model->plan.replicas[which], selector, sizeof(selector));
+    gsv_device_selector(&model->plan.devices[which], selector, sizeof(selector));
     gsv_plan_selector(&model->plan, ~atomic_load(&model->lost_replicas), left, sizeof(left));
     pthread_mutex_lock(&lost->lock);
     gsv_lost_remember(lost, selector, cause);
@@ -143,7 +148,7 @@ static void take_out_replicas(struct gsv_model *model)
     if (!model->lost || model->plan.n_replicas == 1 || lost_device(model, NULL))
         return;
     for (size_t i = 0; i < model->plan.n_replicas; i++) {
-        const struct gsv_device_choice *device = &model->plan.replicas[i];
+        const struct gsv_device_choice *device = &model->plan.devices[i];
         gpuserve_error cause = GPUSERVE_ERROR_INIT;
 
         if (device->backend->device_check(device->facts.index, &cause) == GPUSERVE_OK)

@@ -33,19 +33,36 @@ static gpuserve_status load_on(gpuserve_model *handle, const char *path,
     return st;
 }
 
+/* `device` is one device, or those of a pipeline. */
 static gpuserve_status load_on_device(gpuserve_model *handle, const char *path,
                                       const gpuserve_model_options *given, const char *device,
-                                      struct gsv_model **model, gpuserve_error *error)
+                                      bool pipeline, struct gsv_model **model,
+                                      gpuserve_error *error)
 {
     gpuserve_model_options options = *given;
     gpuserve_status st;
 
     options.device = device;
+    options.pipeline = pipeline;
     st = load_on(handle, path, &options, model, error);
     if (st != GPUSERVE_E_UNSUPPORTED || options.dtype == GPUSERVE_DTYPE_DEFAULT)
         return st;
     options.dtype = GPUSERVE_DTYPE_DEFAULT; /* this device may not support the requested dtype */
     return load_on(handle, path, &options, model, error);
+}
+
+/* The GPUs that still work, if these are several. */
+static gpuserve_status load_as_pipeline(gpuserve_model *handle, const char *path,
+                                        const gpuserve_model_options *options,
+                                        struct gsv_model **model, gpuserve_error *error)
+{
+    const gpuserve_status st = load_on_device(handle, path, options, "cuda:*", true, model, error);
+
+    if (st != GPUSERVE_OK)
+        gsv_log(handle->context, GPUSERVE_LOG_WARNING,
+                "%s: cannot move to the other GPUs as a pipeline: %s", handle->name,
+                error->message);
+    return st;
 }
 
 static gpuserve_status load_on_gpu(gpuserve_model *handle, const char *path,
@@ -58,6 +75,8 @@ static gpuserve_status load_on_gpu(gpuserve_model *handle, const char *path,
 
     if (st != GPUSERVE_OK)
         return st;
+    if (options->pipeline && load_as_pipeline(handle, path, options, model, error) == GPUSERVE_OK)
+        return GPUSERVE_OK;
     st = gsv_fail(error, GPUSERVE_E_DEVICE, "no other GPU works");
     for (int32_t i = 0; i < count; i++) {
         char device[32];
@@ -65,7 +84,7 @@ static gpuserve_status load_on_gpu(gpuserve_model *handle, const char *path,
         if (backend->device_check(i, NULL) != GPUSERVE_OK)
             continue;
         snprintf(device, sizeof(device), "cuda:%d", i);
-        st = load_on_device(handle, path, options, device, model, error);
+        st = load_on_device(handle, path, options, device, false, model, error);
         if (st == GPUSERVE_OK)
             return st;
         gsv_log(handle->context, GPUSERVE_LOG_WARNING, "%s: cannot move to %s: %s", handle->name,
@@ -84,7 +103,7 @@ gpuserve_status gsv_lost_load_elsewhere(gpuserve_model *handle, const char *path
     if (policy == GPUSERVE_LOST_GPU || policy == GPUSERVE_LOST_GPU_OR_CPU)
         st = load_on_gpu(handle, path, options, model, error);
     if (st != GPUSERVE_OK && policy != GPUSERVE_LOST_GPU)
-        st = load_on_device(handle, path, options, "cpu", model, error);
+        st = load_on_device(handle, path, options, "cpu", false, model, error);
     return st;
 }
 
@@ -98,7 +117,7 @@ void gsv_lost_join_causes(gpuserve_error *cause, const gpuserve_error *moving)
 }
 
 /* Finds the lost device. A selector of one number matches only that device; with any other one
- * ("auto", "cuda:*", a UUID) the first lost device is returned. False if none is lost. */
+ * ("auto", "cuda:*", a list, a UUID) the first lost device is returned. False if none is lost. */
 static bool find_lost(gpuserve_context *context, const char *selector, char *device,
                       size_t capacity, gpuserve_error *cause)
 {

@@ -63,15 +63,27 @@ static const struct gsv_net *any_net(const struct gsv_model *model)
 }
 
 static gpuserve_status load_replica(struct gsv_model *model, size_t which,
-                                    const struct gsv_net_options *options, gpuserve_error *error)
+                                    const struct gsv_net_options *given, gpuserve_error *error)
 {
     const struct gsv_plan *plan = &model->plan;
-    const struct gsv_device_choice *device = &plan->replicas[which];
+    const size_t n = gsv_plan_stages(plan);
+    const struct gsv_device_choice *devices = &plan->devices[which * n];
     struct gsv_replica *replica = &model->replicas[which];
-    gpuserve_status st = device->backend->device_open(&replica->device, device->facts.index, error);
+    struct gsv_pipeline_stage stages[GSV_MAX_CUDA];
+    struct gsv_net_options options = *given;
+    gpuserve_status st = GPUSERVE_OK;
 
-    return st == GPUSERVE_OK ? gsv_net_load(&replica->net, plan->spec, device->backend,
-                                            replica->device, options, error)
+    replica->devices = gsv_alloc_array(n, sizeof(*replica->devices));
+    if (!replica->devices)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
+    for (size_t i = 0; i < n && st == GPUSERVE_OK; i++) {
+        st = devices[i].backend->device_open(&replica->devices[i], devices[i].facts.index, error);
+        stages[i] = (struct gsv_pipeline_stage){ replica->devices[i], plan->layers[i] };
+    }
+    options.stages = stages;
+    options.n_stages = (int32_t)n;
+    return st == GPUSERVE_OK ? gsv_net_load(&replica->net, plan->spec, devices->backend,
+                                            replica->devices[n - 1], &options, error)
                              : st;
 }
 
@@ -92,8 +104,11 @@ static void unload_replica(struct gsv_model *model, size_t which)
     struct gsv_replica *replica = &model->replicas[which];
 
     gsv_net_free(&replica->net);
-    if (replica->device)
-        model->plan.replicas[which].backend->device_close(&replica->device);
+    for (size_t i = 0; replica->devices && i < gsv_plan_stages(&model->plan); i++)
+        if (replica->devices[i])
+            model->plan.device.backend->device_close(&replica->devices[i]);
+    free(replica->devices);
+    replica->devices = NULL;
 }
 
 static void unload_replicas(struct gsv_model *model)
@@ -379,6 +394,26 @@ static gpuserve_status load(struct gsv_model *model, struct gsv_completions *com
     return st == GPUSERVE_OK ? start(model, completions, error) : st;
 }
 
+/* Where the weights are that are not whole on a device. */
+static void log_parts(const struct gsv_model *model)
+{
+    const struct gsv_plan *plan = &model->plan;
+
+    if (plan->n_streamed > 0)
+        gsv_log(model->context, GPUSERVE_LOG_INFO,
+                "%s: each batch copies the weights of %d of %d layers, %" PRIu64 " bytes",
+                model->name, plan->n_streamed, gsv_stored_layers(plan->spec), plan->streamed_bytes);
+    for (size_t i = 0; gsv_plan_is_pipeline(plan) && i < plan->n_devices; i++) {
+        char selector[32];
+
+        gsv_device_selector(&plan->devices[i], selector, sizeof(selector));
+        gsv_log(model->context, GPUSERVE_LOG_INFO,
+                "%s: layers %d to %d of %d on %s, %" PRIu64 " bytes", model->name,
+                plan->layers[i].first, plan->layers[i].end - 1, gsv_pipeline_layers(plan->spec),
+                selector, plan->device_bytes[i]);
+    }
+}
+
 gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *completions,
                                const gpuserve_model_options *options, uint64_t until_ns,
                                gpuserve_error *error)
@@ -401,11 +436,7 @@ gpuserve_status gsv_model_load(struct gsv_model *model, struct gsv_completions *
     gsv_log(model->context, GPUSERVE_LOG_INFO, "%s: %s on %s (%s), %d threads, %" PRIu64 " bytes",
             model->name, gsv_dtype_name(model->plan.dtype), model->plan.device.facts.name,
             model->plan.device.reason, gsv_plan_threads(&model->plan), model->plan.total_bytes);
-    if (model->plan.n_streamed > 0)
-        gsv_log(model->context, GPUSERVE_LOG_INFO,
-                "%s: each batch copies the weights of %d of %d layers, %" PRIu64 " bytes",
-                model->name, model->plan.n_streamed, gsv_stored_layers(model->plan.spec),
-                model->plan.streamed_bytes);
+    log_parts(model);
     return GPUSERVE_OK;
 }
 

@@ -288,9 +288,28 @@ static json_t *replicas_of(const struct gsv_model *model)
         struct gsv_json json = gsv_json_begin();
         char selector[32];
 
-        gsv_device_selector(&model->plan.replicas[i], selector, sizeof(selector));
+        gsv_device_selector(&model->plan.devices[i], selector, sizeof(selector));
         gsv_json_add_string(&json, "device", selector);
         gsv_json_add_bool(&json, "lost", lost >> i & 1);
+        array = append(array, json.object);
+    }
+    return array;
+}
+
+/* The devices of a pipeline, in the order of the layers. */
+static json_t *pipeline_of(const struct gsv_plan *plan)
+{
+    json_t *array = json_array();
+
+    for (size_t i = 0; array && i < plan->n_devices; i++) {
+        struct gsv_json json = gsv_json_begin();
+        char selector[32];
+
+        gsv_device_selector(&plan->devices[i], selector, sizeof(selector));
+        gsv_json_add_string(&json, "device", selector);
+        gsv_json_add_number(&json, "first_layer", plan->layers[i].first);
+        gsv_json_add_number(&json, "layers", plan->layers[i].end - plan->layers[i].first);
+        gsv_json_add_number(&json, "bytes", (int64_t)plan->device_bytes[i]);
         array = append(array, json.object);
     }
     return array;
@@ -330,6 +349,8 @@ static struct gsv_json describe_open(const struct gsv_model *model)
     gsv_json_add_object(&json, "memory", memory_of(&model->plan));
     if (model->plan.n_replicas > 1)
         gsv_json_add_value(&json, "replicas", replicas_of(model));
+    if (gsv_plan_is_pipeline(&model->plan))
+        gsv_json_add_value(&json, "pipeline", pipeline_of(&model->plan));
     return json;
 }
 
@@ -354,6 +375,23 @@ GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *t
  *
  * The load plan is read and sized exactly as for a load, then dropped.
  */
+
+/* Of all kinds of memory, or on a device if this is less: the smallest of replicas, the sum of a
+ * pipeline. */
+static uint64_t available_bytes(const struct gsv_plan *plan)
+{
+    uint64_t smallest = UINT64_MAX, sum = 0;
+
+    for (size_t i = 0; i < plan->n_devices; i++) {
+        const uint64_t bytes = plan->available.devices[i];
+
+        smallest = bytes < smallest ? bytes : smallest;
+        sum = gsv_add_bytes(sum, bytes);
+    }
+    if (gsv_plan_is_pipeline(plan))
+        smallest = sum;
+    return plan->available.all < smallest ? plan->available.all : smallest;
+}
 
 GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context, const char *model,
                                                       const gpuserve_model_options *given,
@@ -380,9 +418,9 @@ GPUSERVE_API gpuserve_status gpuserve_model_footprint(gpuserve_context *context,
         footprint->stream_bytes = plan.memory.stream;
         footprint->host_bytes = plan.memory.host;
         footprint->total_bytes = plan.total_bytes;
-        footprint->available_bytes =
-            plan.available.all < plan.available.device ? plan.available.all : plan.available.device;
-        footprint->n_streams = (uint32_t)plan.n_workers + plan.has_wide;
+        footprint->available_bytes = available_bytes(&plan);
+        footprint->n_streams =
+            (uint32_t)plan.n_workers * (uint32_t)gsv_plan_stages(&plan) + plan.has_wide;
         footprint->max_batch_tokens = (uint32_t)gsv_plan_largest_batch(&plan, &plan.available);
     }
     gsv_plan_reset(&plan);

@@ -443,6 +443,9 @@ static gpuserve_status run(struct gsv_profile *profile, const gpuserve_model_opt
 
     if (st == GPUSERVE_OK)
         st = gsv_plan_size(&profile->plan, profile->context, options, error);
+    if (st == GPUSERVE_OK && gsv_plan_is_pipeline(&profile->plan))
+        st = gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                      "a profile is that of one device: pipeline is not supported");
     if (st == GPUSERVE_OK)
         st = check_options(profile, error);
     if (st == GPUSERVE_OK)

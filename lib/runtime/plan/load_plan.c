@@ -1,11 +1,8 @@
 /*
- * load_plan.c - decides device, dtype, threads, batch sizes and bytes of a model before its weights
- * are read.
+ * load_plan.c - decides devices, dtype, threads and batch sizes of a model before its weights are
+ * read.
  *
  *   gsv_plan_read: directory, configuration, tokenizer --> gsv_plan_size: devices, batches, bytes
- *
- * The byte counts follow in closed form from the headers. For the device they are exact: packed
- * weights, activations and scratch of each stream. For the host they are an upper bound.
  */
 #include "lib/runtime/plan/load_plan.h"
 
@@ -23,21 +20,14 @@
 
 #define CPU_BATCH_TOKENS 512 /* micro-batches of 128 to 512 tokens stay in the caches */
 #define GPU_BATCH_TOKENS 16384
-#define MAX_BATCH_TOKENS (1 << 20)
-#define MAX_SEQUENCES 4096
-#define SPARSE_TOKENS_A_TEXT 16
 #define MAX_WARMUP 1000000
 #define MIN_STREAMED 3  /* layers; of two, the buffers would need as much as the layers */
-#define GPU_STREAMS 2   /* computation and copies overlap */
+#define GPU_STREAMS 2   /* computation and copies overlap; a pipeline has one more than devices */
 #define GPU_WAIT_US 300 /* gains at low load, costs nothing at high load: docs/batching.md */
 #define QUEUE_TOKENS (1u << 20)
 #define QUEUE_BYTES (256u << 20)
 #define MAX_CACHE_BYTES (UINT64_C(1) << 46)
 #define MAX_TOKENS_PER_SECOND UINT64_C(1000000000000)
-#define THREAD_BYTES 32    /* what a worker thread is told */
-#define SEQUENCE_BYTES 192 /* a part, a coalesced item and their entries in the in-flight table */
-#define QUEUE_BYTES_A_TOKEN 5 /* id and type */
-#define HEAD_BLOCK_BYTES 64   /* alignment of the scores of a head */
 
 const char *gsv_dtype_name(uint32_t dtype)
 {
@@ -86,6 +76,8 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->stream_weights > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "stream_weights is %u, neither 0 nor 1",
                         to->stream_weights);
+    if (to->pipeline > 1)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "pipeline is %u, neither 0 nor 1", to->pipeline);
     if (to->keep > 1)
         return gsv_fail(error, GPUSERVE_E_INVALID, "keep is %u, neither 0 nor 1", to->keep);
     if (to->when_suspended > GPUSERVE_SUSPENDED_REFUSE)
@@ -102,9 +94,9 @@ gpuserve_status gsv_read_model_options(gpuserve_model_options *to,
     if (to->on_device_lost > GPUSERVE_LOST_GPU_OR_CPU)
         return gsv_fail(error, GPUSERVE_E_INVALID, "on_device_lost is %u, outside 0 to %d",
                         to->on_device_lost, GPUSERVE_LOST_GPU_OR_CPU);
-    if (to->max_batch_tokens > MAX_BATCH_TOKENS)
+    if (to->max_batch_tokens > GSV_MAX_BATCH_TOKENS)
         return gsv_fail(error, GPUSERVE_E_INVALID, "max_batch_tokens is %u, the limit is %d",
-                        to->max_batch_tokens, MAX_BATCH_TOKENS);
+                        to->max_batch_tokens, GSV_MAX_BATCH_TOKENS);
     st = check_name("name", to->name, error);
     return st == GPUSERVE_OK ? check_name("version", to->version, error) : st;
 }
@@ -225,8 +217,8 @@ void gsv_plan_reset(struct gsv_plan *plan)
     free(plan->frame.ids);
     plan->frame = (struct gsv_pair_frame){ 0 };
     gsv_late_plan_reset(&plan->late);
-    free(plan->replicas);
-    plan->replicas = NULL;
+    free(plan->devices);
+    plan->devices = NULL;
 }
 
 void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *selector, size_t capacity)
@@ -234,129 +226,14 @@ void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *select
     size_t length = 0;
 
     selector[0] = '\0';
-    for (size_t i = 0; i < plan->n_replicas && length + 1 < capacity; i++) {
-        if ((which >> i & 1) == 0)
+    for (size_t i = 0; i < plan->n_devices && length + 1 < capacity; i++) {
+        if ((which >> i / gsv_plan_stages(plan) & 1) == 0)
             continue;
         if (length > 0)
             selector[length++] = ',';
-        gsv_device_selector(&plan->replicas[i], selector + length, capacity - length);
+        gsv_device_selector(&plan->devices[i], selector + length, capacity - length);
         length += strlen(selector + length);
     }
-}
-
-/* Maximum texts of a batch: one for every two tokens; fewer for a sparse model, whose rows are as
- * wide as its vocabulary. */
-static int32_t sequences_limit(const struct gsv_spec_facts *facts, int32_t max_tokens)
-{
-    const int32_t n =
-        max_tokens / (facts->is_sparse && !facts->weighs_tokens ? SPARSE_TOKENS_A_TEXT : 2);
-
-    return n > MAX_SEQUENCES ? MAX_SEQUENCES : n > 1 ? n : 1;
-}
-
-static void size_batches(struct gsv_plan *plan, int32_t batch_tokens)
-{
-    struct gsv_exec_options *narrow = &plan->narrow;
-
-    narrow->dtype = plan->dtype;
-    narrow->n_threads = 1;
-    narrow->max_tokens = batch_tokens > plan->max_tokens ? batch_tokens : plan->max_tokens;
-    narrow->max_sequences = sequences_limit(plan->facts, narrow->max_tokens);
-    narrow->max_seqlen = plan->max_tokens;
-    narrow->deterministic = plan->deterministic;
-    plan->wide = *narrow;
-    plan->wide.n_threads = plan->n_workers;
-}
-
-size_t gsv_plan_output_floats(const struct gsv_plan *plan)
-{
-    const struct gsv_spec_facts *facts = plan->facts;
-    const size_t sparse = facts->is_sparse && !facts->weighs_tokens ? (size_t)facts->vocab_size : 0;
-    const size_t labels =
-        facts->n_head_labels > facts->n_labels ? facts->n_head_labels : facts->n_labels;
-    const size_t dense = (size_t)facts->dim > labels ? (size_t)facts->dim : labels;
-    const size_t rows = (size_t)plan->narrow.max_sequences * (sparse > dense ? sparse : dense);
-    const size_t vector = (size_t)facts->token_dim;
-    const size_t columns =
-        facts->labels_tokens && facts->n_labels > vector ? facts->n_labels : vector;
-    const size_t tokens = (size_t)plan->narrow.max_tokens * columns;
-
-    return rows > tokens ? rows : tokens;
-}
-
-/* Host bytes of one call of an entity head: vectors, starts and ends of words, and the same of
- * labels. */
-static uint64_t entity_host_bytes(const struct gsv_spec_facts *facts)
-{
-    const uint64_t rows = 2 * ((uint64_t)facts->entity.max_words + GSV_ENTITY_ROWS);
-
-    if (facts->entity.width == 0)
-        return 0;
-    return rows * ((uint64_t)facts->entity.width + 2 * (uint64_t)facts->entity.inner) *
-           sizeof(float);
-}
-
-/* Host bytes in which the scores of several heads become rows; each execution has its own. */
-static uint64_t head_host_bytes(const struct gsv_plan *plan)
-{
-    const struct gsv_spec_facts *facts = plan->facts;
-    const uint64_t n_texts = (uint64_t)plan->narrow.max_sequences;
-    const uint64_t n_execs = (uint64_t)plan->n_workers + plan->has_wide;
-
-    if (facts->n_label_heads < 2)
-        return 0;
-    return n_execs * (n_texts * facts->n_head_labels * sizeof(float) +
-                      facts->n_label_heads * HEAD_BLOCK_BYTES);
-}
-
-/* Host bytes of workers, queue and cache, without the tokenizer. */
-static uint64_t runtime_bytes(const struct gsv_plan *plan)
-{
-    const uint64_t numbers = plan->facts->is_late ? 4 : 3; /* of a token */
-    const uint64_t batch = (uint64_t)plan->narrow.max_tokens * numbers * sizeof(int32_t) +
-                           (uint64_t)plan->narrow.max_sequences * SEQUENCE_BYTES +
-                           (uint64_t)gsv_plan_output_floats(plan) * sizeof(float);
-
-    return (uint64_t)plan->n_workers * batch + entity_host_bytes(plan->facts) +
-           (uint64_t)gsv_plan_threads(plan) * THREAD_BYTES + head_host_bytes(plan) +
-           (uint64_t)plan->narrow.max_sequences * sizeof(struct gsv_batch_row) +
-           plan->max_queue_tokens * QUEUE_BYTES_A_TOKEN + plan->cache_bytes +
-           plan->facts->adapter_bytes;
-}
-
-int32_t gsv_plan_entity_threads(const struct gsv_plan *plan)
-{
-    return plan->device.is_cpu ? plan->n_workers : 1;
-}
-
-/* Count the bytes by purpose for batches of `batch_tokens`; false if the sum is too large to
- * count. */
-static bool count_bytes(struct gsv_plan *plan, int32_t batch_tokens)
-{
-    const struct gpuserve_backend *backend = plan->device.backend;
-    const uint64_t n = (uint64_t)plan->n_workers;
-    const struct gsv_streamed_bytes weights =
-        gsv_streamed_net_bytes(plan->spec, backend, plan->dtype, plan->n_streamed);
-    uint64_t work, stream, wide_work = 0, wide_stream = 0, head_work, head_stream, on_devices;
-    struct gsv_memory *memory = &plan->memory;
-
-    size_batches(plan, batch_tokens);
-    gsv_exec_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
-    if (plan->has_wide)
-        gsv_exec_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);
-    gsv_entity_bytes(plan->spec, backend, gsv_plan_entity_threads(plan), &head_work, &head_stream);
-    wide_work = gsv_add_bytes(wide_work, gsv_mul_bytes(plan->n_replicas, head_work));
-    wide_stream = gsv_add_bytes(wide_stream, gsv_mul_bytes(plan->n_replicas, head_stream));
-    memory->weights = gsv_mul_bytes(plan->n_replicas, weights.device);
-    plan->streamed_bytes = weights.host;
-    memory->workspace = gsv_add_bytes(gsv_mul_bytes(n, work), wide_work);
-    memory->stream = gsv_add_bytes(gsv_mul_bytes(n, stream), wide_stream);
-    memory->host = gsv_add_bytes(gsv_mul_bytes(plan->n_replicas, weights.host),
-                                 gsv_tokenizer_bytes(plan->tokenizer) + runtime_bytes(plan));
-    on_devices = gsv_add_bytes(gsv_add_bytes(memory->weights, memory->workspace), memory->stream);
-    plan->total_bytes = gsv_add_bytes(on_devices, memory->host);
-    plan->device_bytes = plan->device.is_cpu ? plan->total_bytes : on_devices / plan->n_replicas;
-    return plan->total_bytes < GSV_TOO_MANY_BYTES;
 }
 
 static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_context *context,
@@ -367,8 +244,9 @@ static gpuserve_status choose_threads(struct gsv_plan *plan, const gpuserve_cont
                         "n_threads is %u, but the context has %d threads", wanted,
                         context->n_threads);
     plan->n_threads = wanted ? (int32_t)wanted : context->n_threads;
-    plan->n_workers =
-        plan->device.is_cpu ? plan->n_threads : GPU_STREAMS * (int32_t)plan->n_replicas;
+    plan->n_workers = plan->device.is_cpu          ? plan->n_threads
+                      : gsv_plan_is_pipeline(plan) ? (int32_t)plan->n_devices + 1
+                                                   : GPU_STREAMS * (int32_t)plan->n_replicas;
     plan->has_wide = plan->device.is_cpu && plan->n_workers > 1;
     return GPUSERVE_OK;
 }
@@ -395,7 +273,7 @@ static bool count_streamed(struct gsv_plan *plan, int32_t n_streamed, int32_t ba
 {
     plan->n_streamed = n_streamed;
     plan->n_workers = (n_streamed > 0 ? 1 : GPU_STREAMS) * (int32_t)plan->n_replicas;
-    return count_bytes(plan, batch_tokens);
+    return gsv_plan_count(plan, batch_tokens);
 }
 
 /* Streams as few layers as let the model fit; none if even all of them do not. */
@@ -417,7 +295,7 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
     int32_t tokens = (int32_t)(wanted ? wanted : usual);
 
     plan->n_streamed = 0;
-    if (!count_bytes(plan, tokens))
+    if (!gsv_plan_count(plan, tokens))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,
                         "%s: the model's memory size overflows 64 bits", gsv_dir_path(plan->dir));
     while (!gsv_plan_fits(plan, &plan->max_available)) {
@@ -426,7 +304,7 @@ static gpuserve_status size_batches_to_fit(struct gsv_plan *plan, uint32_t wante
         if (wanted || tokens <= plan->max_tokens)
             break;
         tokens /= 2;
-        (void)count_bytes(plan, tokens); /* less than a sum that could be counted */
+        (void)gsv_plan_count(plan, tokens); /* less than a sum that could be counted */
     }
     return GPUSERVE_OK;
 }
@@ -440,6 +318,39 @@ static gpuserve_status may_stream(const struct gsv_plan *plan, bool wanted, bool
         return GPUSERVE_OK;
     gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
              "stream_weights does not support int8, whose weights are measured on the device");
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float16 or bfloat16");
+}
+
+/* What a pipeline needs: several GPUs, a layer for each, weights that are not made on one device.
+ */
+static gpuserve_status check_pipeline(const struct gsv_plan *plan,
+                                      const gpuserve_model_options *options, gpuserve_error *error)
+{
+    const int32_t n_layers = gsv_pipeline_layers(plan->spec);
+    char selector[64];
+
+    if (!options->pipeline)
+        return GPUSERVE_OK;
+    if (plan->n_devices < 2) {
+        gsv_plan_selector(plan, UINT64_MAX, selector, sizeof(selector));
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "pipeline needs 2 GPUs or more, the device is %s alone", selector);
+        return gsv_hint(
+            error, GPUSERVE_E_UNSUPPORTED,
+            "select several GPUs, as \"cuda:0,cuda:1\" or \"cuda:*\"; this choice: %.300s",
+            plan->device.reason);
+    }
+    if (plan->n_devices > (size_t)n_layers)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "pipeline: %zu devices share the layers of the model, which has %d",
+                        plan->n_devices, n_layers);
+    if (options->stream_weights)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "pipeline and stream_weights exclude each other");
+    if (plan->dtype != GPUSERVE_DTYPE_INT8)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+             "pipeline does not support int8, whose weights are measured on one device");
     return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "use float16 or bfloat16");
 }
 
@@ -466,10 +377,10 @@ static gpuserve_status choose_bits(struct gsv_plan *plan, bool portable, gpuserv
             plan->device.facts.name);
         return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "open the model on a CPU");
     }
-    plan->device.backend = plan->replicas[0].backend = gsv_backend_cpu_portable();
-    plan->replicas[0].facts.struct_size = sizeof(plan->replicas[0].facts);
-    st = plan->device.backend->device_facts(0, &plan->replicas[0].facts, error);
-    plan->device.facts = plan->replicas[0].facts;
+    plan->device.backend = plan->devices[0].backend = gsv_backend_cpu_portable();
+    plan->devices[0].facts.struct_size = sizeof(plan->devices[0].facts);
+    st = plan->device.backend->device_facts(0, &plan->devices[0].facts, error);
+    plan->device.facts = plan->devices[0].facts;
     return st;
 }
 
@@ -506,56 +417,39 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
     }
     if (!gsv_computes_in(plan->facts, plan->dtype))
         return gsv_fail_dtype(plan->facts, error);
-    st = may_stream(plan, options->stream_weights != 0, &streams, error);
+    st = check_pipeline(plan, options, error);
+    if (st == GPUSERVE_OK)
+        st = may_stream(plan, options->stream_weights != 0, &streams, error);
     if (st == GPUSERVE_OK)
         st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, streams, error);
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 
-bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available)
-{
-    return plan->total_bytes <= available->all && plan->device_bytes <= available->device;
-}
-
-int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_capacity *available)
-{
-    struct gsv_plan probe = *plan;
-    int32_t low = 0, high = MAX_BATCH_TOKENS; /* the bytes only grow with the batch */
-
-    while (low < high) {
-        const int32_t middle = low + (high - low + 1) / 2;
-
-        if (count_bytes(&probe, middle) && gsv_plan_fits(&probe, available))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 static gpuserve_status choose_devices(struct gsv_plan *plan, gpuserve_context *context,
-                                      const char *selector, gpuserve_error *error)
+                                      const char *selector, bool pipeline, gpuserve_error *error)
 {
     gpuserve_status st;
 
-    free(plan->replicas);
-    st = gsv_device_choose_all(context, selector, plan->may_move, &plan->replicas,
-                               &plan->n_replicas, error);
-    if (st == GPUSERVE_OK)
-        plan->device = plan->replicas[0];
-    return st;
+    free(plan->devices);
+    st = gsv_device_choose_all(context, selector, plan->may_move, &plan->devices, &plan->n_devices,
+                               error);
+    if (st != GPUSERVE_OK)
+        return st;
+    plan->device = plan->devices[0];
+    plan->n_replicas = pipeline ? 1 : plan->n_devices;
+    return GPUSERVE_OK;
 }
 
 /* Fall back to the CPU when an `auto` device is too small. */
 static gpuserve_status fall_back(struct gsv_plan *plan, gpuserve_context *context,
                                  const gpuserve_model_options *options, gpuserve_error *error)
 {
-    const uint64_t needed = plan->device_bytes, available = plan->available.device;
+    const uint64_t needed = plan->device_bytes[0], available = plan->available.devices[0];
     char name[sizeof(plan->device.facts.name)];
     gpuserve_status st;
 
     memcpy(name, plan->device.facts.name, sizeof(name));
-    st = choose_devices(plan, context, "cpu", error);
+    st = choose_devices(plan, context, "cpu", false, error);
     if (st != GPUSERVE_OK)
         return st;
     plan->device.was_auto = true;
@@ -575,10 +469,10 @@ gpuserve_status gsv_plan_size(struct gsv_plan *plan, gpuserve_context *context,
 
     plan->may_move = options->on_device_lost != GPUSERVE_LOST_FAIL;
     st = choose_devices(plan, context, options->portable_bits && is_auto ? "cpu" : options->device,
-                        error);
+                        options->pipeline != 0, error);
     if (st == GPUSERVE_OK)
         st = size_on_device(plan, context, options, error);
-    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto ||
+    if (st != GPUSERVE_OK || plan->device.is_cpu || !plan->device.was_auto || options->pipeline ||
         gsv_plan_fits(plan, waits ? &plan->max_available : &plan->available))
         return st;
     return fall_back(plan, context, options, error);

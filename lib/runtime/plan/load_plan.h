@@ -10,14 +10,18 @@
 #include "lib/base/dir.h"
 #include "lib/model/model.h"
 #include "lib/runtime/core/metrics.h"
+#include "lib/runtime/devices/cuda_devices.h"
 #include "lib/runtime/devices/device.h"
 #include "lib/text/tokenizer.h"
 
 #include <gpuserve/gpuserve.h>
 
+#define GSV_MAX_BATCH_TOKENS (1 << 20)
+
 /* Bytes available to a model: in total over all kinds of memory, and on each of its devices. */
 struct gsv_capacity {
-    uint64_t all, device;
+    uint64_t all;
+    uint64_t devices[GSV_MAX_CUDA]; /* [gsv_plan.n_devices] */
 };
 
 /* The tokens before and after the changing part of a pair template. Zero: there is no template. */
@@ -38,10 +42,12 @@ struct gsv_plan {
     struct gsv_spec *spec;
     const struct gsv_spec_facts *facts; /* borrowed from the spec */
     struct gsv_tokenizer *tokenizer;
-    struct gsv_device_choice device;    /* the first of `replicas` */
-    struct gsv_device_choice *replicas; /* [n_replicas], of one backend; each gets all weights */
-    size_t n_replicas;                  /* at most GSV_MAX_CUDA (64) */
-    uint32_t dtype;                     /* never DEFAULT */
+    struct gsv_device_choice device;   /* the first of `devices` */
+    struct gsv_device_choice *devices; /* [n_devices], of one backend */
+    size_t n_devices;                  /* at most GSV_MAX_CUDA (64) */
+    size_t n_replicas; /* copies of the weights: one on each device, or one on all (pipeline) */
+    struct gsv_layer_range layers[GSV_MAX_CUDA]; /* [n_devices] of a pipeline */
+    uint32_t dtype;                              /* never DEFAULT */
     bool may_widen;     /* float16 was chosen by default: use bfloat16 if values exceed its range */
     bool maps_weights;  /* packed weights of any dtype are kept on disk and mapped read-only */
     bool may_move;      /* failover: another device may replace a lost one */
@@ -69,9 +75,9 @@ struct gsv_plan {
     uint64_t cache_bytes;
     struct gsv_memory memory;
     uint64_t total_bytes;
-    uint64_t device_bytes;             /* of total_bytes on each device; all of them on the CPU */
-    struct gsv_capacity available;     /* free now */
-    struct gsv_capacity max_available; /* free if no other model were loaded */
+    uint64_t device_bytes[GSV_MAX_CUDA]; /* of total_bytes on each device; all of them on the CPU */
+    struct gsv_capacity available;       /* free now */
+    struct gsv_capacity max_available;   /* free if no other model were loaded */
 };
 
 /* Read the directory's configuration, headers and tokenizer. Accesses no device. */
@@ -97,6 +103,22 @@ static inline int32_t gsv_plan_threads(const struct gsv_plan *plan)
 /* Threads of the entity head. */
 int32_t gsv_plan_entity_threads(const struct gsv_plan *plan);
 
+/* True if the devices share the layers of one copy of the weights. */
+static inline bool gsv_plan_is_pipeline(const struct gsv_plan *plan)
+{
+    return plan->n_devices > plan->n_replicas;
+}
+
+/* The devices of a replica, which follow each other in plan->devices. */
+static inline size_t gsv_plan_stages(const struct gsv_plan *plan)
+{
+    return plan->n_devices / plan->n_replicas;
+}
+
+/* Count the bytes by purpose for batches of `batch_tokens`, and divide the layers of a pipeline;
+ * false if the sum is too large to count. */
+bool gsv_plan_count(struct gsv_plan *plan, int32_t batch_tokens);
+
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available);
 
 /* Tokens of the largest batches that fit in a capacity; 0 if not even one text of maximum length
@@ -105,7 +127,8 @@ int32_t gsv_plan_largest_batch(const struct gsv_plan *plan, const struct gsv_cap
 
 void gsv_plan_reset(struct gsv_plan *plan);
 
-/* "cpu", or "cuda:0,cuda:1" for replicas; only those whose bit is set in `which`. */
+/* "cpu", or "cuda:0,cuda:1" for several devices; only those of replicas whose bit is set in
+ * `which`. */
 void gsv_plan_selector(const struct gsv_plan *plan, uint64_t which, char *selector,
                        size_t capacity);
 

@@ -263,6 +263,7 @@ class ModelOptions(Structure):
         ("heads", c_char_p),
         ("portable_bits", c_uint32),
         ("stream_weights", c_uint32),
+        ("pipeline", c_uint32),
     ]
 
 

@@ -70,6 +70,30 @@ Test(selector, kinds)
     refused(&(struct wrong){ long_name, "is not a device", NULL });
 }
 
+Test(selector, lists)
+{
+    char text[12 * (GSV_SELECTOR_LIST + 1)] = "";
+
+    good("cuda:3,cuda:0,cuda:12");
+    cr_expect(selector.kind == GSV_SELECT_LIST && selector.n_list == 3);
+    cr_expect(selector.list[0] == 3 && selector.list[1] == 0 && selector.list[2] == 12);
+    refused(&(struct wrong){ "cuda:0,cuda:1,cuda:0", "has cuda:0 twice", NULL });
+    refused(&(struct wrong){ "cuda:0,", "is not a device", "cuda:N,cuda:N" });
+    refused(&(struct wrong){ "cuda:0,,cuda:1", "is not a device", NULL });
+    refused(&(struct wrong){ "cuda:0,1", "is not a device", NULL });
+    refused(&(struct wrong){ "cuda:0,cuda:", "is not a device", NULL });
+    refused(&(struct wrong){ "cuda:0,cuda:1x", "is not a device", NULL });
+    refused(&(struct wrong){ "cuda:*,cuda:1", "is not a device", NULL });
+    refused(&(struct wrong){ "cuda:0,cpu", "is not a device", NULL });
+    refused(&(struct wrong){ "cpu,cuda:0", "is not a device", NULL });
+    for (int i = 0; i < GSV_SELECTOR_LIST; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%scuda:%d", i ? "," : "", i);
+    good(text);
+    cr_expect_eq(selector.n_list, GSV_SELECTOR_LIST);
+    strcat(text, ",cuda:999");
+    refused(&(struct wrong){ text, "has more than 32 devices", NULL });
+}
+
 Test(selector, options)
 {
     good("auto:order=load");

@@ -292,6 +292,7 @@ class Selectors(unittest.TestCase):
         for selector, wanted in (
                 ("cpu", ["cpu"]), ("cuda", ["cuda:0"]), ("cuda:3", ["cuda:3"]),
                 ("cuda:*", ["cuda:%d" % i for i in range(8)]), (EIGHT[5], ["cuda:5"]),
+                ("cuda:6,cuda:1", ["cuda:6", "cuda:1"]),
                 ("gpu-80000002", ["cuda:2"]), ("auto", ["cuda:5"]),
                 ("auto:order=load", ["cuda:3"]), ("auto:order=memory,max_load=1", ["cuda:5"]),
                 ("auto:order=load,limit=3,max_memory=1", ["cuda:3", "cuda:6", "cuda:4"]),
