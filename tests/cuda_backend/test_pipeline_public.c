@@ -214,7 +214,7 @@ static void compare_on_a_list(void)
     const float *right = right_vectors(context, GPUSERVE_DTYPE_FLOAT16);
     const gpuserve_model_options options = options_on("cuda:2,cuda:0", 1);
     gpuserve_model *model = open_with(context, MODEL, &options);
-    gpuserve_embed_options how = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job how = GPUSERVE_JOB_INIT;
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float vector[DIM];
@@ -249,7 +249,7 @@ struct caller {
 static void *call_often(void *argument)
 {
     struct caller *caller = argument;
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     float vector[DIM];
 
     for (size_t i = 0; i < ROUNDS * N_TEXTS; i++) {
