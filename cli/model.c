@@ -146,6 +146,16 @@ char *cli_model_facts(gpuserve_model *model)
     return cli_text_of(model_info, model, NULL);
 }
 
+gpuserve_model_properties cli_model_properties(const gpuserve_model *model)
+{
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+    if (gpuserve_model_get_properties(model, &properties, &error) != GPUSERVE_OK)
+        cli_fail_with(&error, NULL);
+    return properties;
+}
+
 void cli_vector_options(gpuserve_job *job, const struct cli_args *args)
 {
     job->dimensions = args->dimensions;

@@ -31,6 +31,9 @@ typedef gpuserve_status (*cli_text_call)(void *of, const char *name, char *text,
                                          size_t *size, gpuserve_error *error);
 char *cli_text_of(cli_text_call call, void *of, const char *name);
 
+/* The properties of an open model. */
+gpuserve_model_properties cli_model_properties(const gpuserve_model *model);
+
 /* The JSON of gpuserve_model_info() for an open model. Owned; NULL after a message. */
 char *cli_model_facts(gpuserve_model *model);
 

@@ -43,8 +43,8 @@ static int run(gpuserve_context *context, const char *path, const char *selector
     gpuserve_model *model = NULL;
     char reason[256];
 
-    if (gpuserve_device_select(context, selector, &device, reason, sizeof(reason), &error) !=
-        GPUSERVE_OK)
+    if (gpuserve_device_select(context, selector, &device, 1, NULL, reason, sizeof(reason),
+                               &error) != GPUSERVE_OK)
         return complain(&error);
     printf("%s: %s, because: %s\n", selector, device.selector, reason);
     options.device = device.selector;

@@ -78,7 +78,7 @@ static int run(gpuserve_compute *compute, const struct sequences *s)
     job.c_n = s->counts;
     job.c_n_capacity = (size_t)s->n * UNITS;
     status = gpuserve_lstm_run(lstm, &job, &result, &error);
-    gpuserve_lstm_destroy(&lstm);
+    gpuserve_lstm_free(&lstm);
     if (status != GPUSERVE_OK)
         return complain(&error);
     for (int i = 0; i < s->n; i++)

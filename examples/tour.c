@@ -102,7 +102,7 @@ static int embed(gpuserve_model *model, const char *const *texts, size_t n)
     const size_t dim = gpuserve_model_dim(model);
     float *vectors = calloc(n * dim, sizeof(*vectors));
     gpuserve_item *items = calloc(n, sizeof(*items));
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     size_t n_tokens = 0;
     double started = now_ms(), took;
@@ -190,7 +190,8 @@ static int run(gpuserve_context *context, const char *model_path, const char *he
     char why[256] = "";
     int result;
 
-    if (gpuserve_device_select(context, NULL, &device, why, sizeof(why), &error) != GPUSERVE_OK ||
+    if (gpuserve_device_select(context, NULL, &device, 1, NULL, why, sizeof(why), &error) !=
+            GPUSERVE_OK ||
         gpuserve_model_open(&model, context, model_path, NULL, &error) != GPUSERVE_OK)
         return complain(&error);
     printf("gpuserve %s on %s: %s, %s (%s)\n", gpuserve_version(), device.selector, device.name,

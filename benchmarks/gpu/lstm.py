@@ -63,7 +63,7 @@ def run_ours(compute, net, dtype, variant, runs):
         compute.check(library.gpuserve_lstm_run(handle, ctypes.byref(job), ctypes.byref(result),
                                                 ctypes.byref(compute.error)))
         times.append(result.kernel_seconds * 1e3)
-    library.gpuserve_lstm_destroy(ctypes.byref(handle))
+    library.gpuserve_lstm_free(ctypes.byref(handle))
     return statistics.median(times[1:])
 
 

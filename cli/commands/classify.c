@@ -356,7 +356,7 @@ static int read_labels(struct classify *classify, const gpuserve_model *model,
                        const struct cli_args *args)
 {
     const struct candidates *c = &classify->candidates;
-    const size_t n_heads = c->n > 0 ? 0 : gpuserve_model_head_count(model);
+    const size_t n_heads = c->n > 0 ? 0 : cli_model_properties(model).n_heads;
     size_t widest = 0;
     int result = CLI_OK;
 

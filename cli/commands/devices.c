@@ -206,7 +206,7 @@ static int select_devices(gpuserve_context *context, const struct cli_args *args
     size_t n = 0;
 
     devices[0].struct_size = sizeof(devices[0]);
-    if (gpuserve_device_select_all(context, args->select, devices, DEVICES, &n, &error) !=
+    if (gpuserve_device_select(context, args->select, devices, DEVICES, &n, NULL, 0, &error) !=
         GPUSERVE_OK) {
         free(devices);
         json_decref(list);

@@ -251,7 +251,7 @@ static int set_columns(struct embed *embed, const gpuserve_model *model,
                        const struct cli_args *args)
 {
     if (embed->sparse) {
-        embed->dim = gpuserve_model_sparse_dim(model);
+        embed->dim = cli_model_properties(model).sparse_dim;
         if (embed->dim == 0)
             return cli_fail("%s: the model is not a masked language model, which --sparse needs",
                             args->model);

@@ -133,17 +133,18 @@ static int fail_group(const struct cli_long *l, const gpuserve_error *error)
 }
 
 /* Gives the vectors to the sink. */
-static int write_group(struct cli_long *l)
+static int write_group(struct cli_long *l, const gpuserve_long_result *result)
 {
     struct cli_chunk rows = {
         .first = l->n_vectors,
-        .n = gpuserve_long_texts_rows(l->texts),
-        .rows = (float *)(uintptr_t)gpuserve_long_texts_vectors(l->texts), /* read only */
+        .n = result->n_vectors,
+        .rows = (float *)(uintptr_t)result->vectors, /* read only */
         .share = cli_reader_share(&l->input->reader),
     };
 
     l->at = 0;
-    l->chunks = gpuserve_long_texts_chunks(l->texts, &l->n_chunks);
+    l->chunks = result->chunks;
+    l->n_chunks = result->n_chunks;
     l->n_vectors += rows.n;
     return l->sink(l->user, &rows);
 }
@@ -153,6 +154,7 @@ static int run_group(struct cli_long *l)
     const gpuserve_long_options options = options_of(l);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const char *at = l->bytes ? l->bytes : "";
+    gpuserve_long_result vectors = GPUSERVE_LONG_RESULT_INIT;
     gpuserve_status status;
     int result;
 
@@ -166,7 +168,9 @@ static int run_group(struct cli_long *l)
                                         &error);
     if (status == GPUSERVE_OK)
         status = gpuserve_long_texts_run(l->texts, l->model, NULL, &error);
-    result = status == GPUSERVE_OK ? write_group(l) : fail_group(l, &error);
+    if (status == GPUSERVE_OK)
+        status = gpuserve_long_texts_result(l->texts, &vectors, &error);
+    result = status == GPUSERVE_OK ? write_group(l, &vectors) : fail_group(l, &error);
     gpuserve_long_texts_free(&l->texts);
     l->first += l->n;
     l->n = l->n_bytes = l->n_spans = 0;

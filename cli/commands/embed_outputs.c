@@ -23,18 +23,18 @@
 enum kind { DENSE, SPARSE, COLBERT, LABELS, N_KINDS };
 
 static const struct {
-    const char *name, *fact; /* in --outputs, and among "tasks" of the model's facts */
+    const char *name; /* in --outputs */
     uint32_t task;
 } kinds[N_KINDS] = {
-    [DENSE] = { "dense", "embed", GPUSERVE_TASK_EMBED },
-    [SPARSE] = { "sparse", "sparse", GPUSERVE_TASK_SPARSE },
-    [COLBERT] = { "colbert", "token_vectors", GPUSERVE_TASK_TOKEN_VECTORS },
-    [LABELS] = { "labels", "classify", GPUSERVE_TASK_CLASSIFY },
+    [DENSE] = { "dense", GPUSERVE_TASK_EMBED },
+    [SPARSE] = { "sparse", GPUSERVE_TASK_SPARSE },
+    [COLBERT] = { "colbert", GPUSERVE_TASK_TOKEN_VECTORS },
+    [LABELS] = { "labels", GPUSERVE_TASK_CLASSIFY },
 };
 
 struct outputs {
     gpuserve_model *model;
-    json_t *facts;
+    gpuserve_model_properties properties;
     struct cli_output output;
     struct cli_progress progress;
     enum kind list[N_KINDS]; /* [n] in the order of `kinds` */
@@ -93,15 +93,7 @@ static int read_list(struct outputs *outputs, const char *text)
 
 static bool has(const struct outputs *outputs, enum kind kind)
 {
-    json_t *task;
-    size_t i;
-
-    json_array_foreach(json_object_get(outputs->facts, "tasks"), i, task)
-    {
-        if (json_is_string(task) && strcmp(json_string_value(task), kinds[kind].fact) == 0)
-            return true;
-    }
-    return false;
+    return outputs->properties.tasks >> kinds[kind].task & 1;
 }
 
 static int check_model(const struct outputs *outputs, const struct cli_args *args)
@@ -190,7 +182,7 @@ static void write_heads(struct outputs *outputs, const float *row)
 
 static void write_labels(struct outputs *outputs, const float *row)
 {
-    if (gpuserve_model_head_count(outputs->model) > 1) {
+    if (outputs->properties.n_heads > 1) {
         write_heads(outputs, row);
         return;
     }
@@ -239,11 +231,6 @@ static int write_chunk(void *user, const struct cli_chunk *chunk)
 
 /* ------------------------------------------------------------------------------------------ run */
 
-static size_t number_of(const struct outputs *outputs, const char *name)
-{
-    return (size_t)json_integer_value(json_object_get(outputs->facts, name));
-}
-
 /* Labels of the classifier, or of all heads. */
 static size_t label_columns(const gpuserve_model *model)
 {
@@ -260,10 +247,10 @@ static int set_columns(struct outputs *outputs, const struct cli_args *args)
     if (is_wanted(outputs, DENSE) &&
         cli_vector_dim(&outputs->columns[DENSE], outputs->model, args) != CLI_OK)
         return CLI_FAILED;
-    outputs->columns[SPARSE] = gpuserve_model_sparse_dim(outputs->model);
-    outputs->columns[COLBERT] = number_of(outputs, "token_dim");
+    outputs->columns[SPARSE] = outputs->properties.sparse_dim;
+    outputs->columns[COLBERT] = outputs->properties.token_dim;
     outputs->columns[LABELS] = label_columns(outputs->model);
-    outputs->first_vector = number_of(outputs, "first_vector");
+    outputs->first_vector = outputs->properties.first_vector;
     outputs->indices = cli_alloc(outputs->columns[SPARSE] + 1, sizeof(*outputs->indices));
     outputs->values = cli_alloc(outputs->columns[SPARSE] + 1, sizeof(*outputs->values));
     return CLI_OK;
@@ -277,15 +264,15 @@ static int run(struct outputs *outputs, struct cli_input *input, const struct cl
     int result;
 
     pump.job.task = kinds[outputs->list[0]].task;
-    if (is_wanted(outputs, LABELS) && gpuserve_model_head_count(outputs->model) > 1)
+    if (is_wanted(outputs, LABELS) && outputs->properties.n_heads > 1)
         pump.job.heads = "*";
     pump.job.more = more;
     pump.job.n_more = outputs->n - 1;
     pump.by_token = is_wanted(outputs, COLBERT);
     for (size_t i = 0; i < outputs->n; i++) {
         const enum kind kind = outputs->list[i];
-        const size_t n = outputs->columns[kind] *
-                         (kind == COLBERT ? gpuserve_model_max_tokens(outputs->model) : 1);
+        const size_t n =
+            outputs->columns[kind] * (kind == COLBERT ? outputs->properties.max_tokens : 1);
 
         *(i == 0 ? &pump.row_floats : &pump.more_floats[i - 1]) = n;
         if (i > 0)
@@ -314,11 +301,9 @@ static int open_all(struct outputs *outputs, const struct cli_args *args)
     int result = cli_model_open(&outputs->model, args);
 
     if (result == CLI_OK) {
-        outputs->facts = cli_facts_parse(cli_model_facts(outputs->model));
-        result = outputs->facts ? CLI_OK : CLI_FAILED;
-    }
-    if (result == CLI_OK)
+        outputs->properties = cli_model_properties(outputs->model);
         result = check_model(outputs, args);
+    }
     if (result == CLI_OK)
         result = set_columns(outputs, args);
     return result == CLI_OK ? cli_output_open(&outputs->output, args->output) : result;
@@ -348,7 +333,6 @@ int cli_embed_outputs(const struct cli_args *args)
     cli_output_abandon(&outputs.output);
     free(outputs.indices);
     free(outputs.values);
-    json_decref(outputs.facts);
     gpuserve_model_close(&outputs.model);
     cli_input_close(&input);
     return result;

@@ -225,19 +225,16 @@ static int compare_pairs(struct comparison *c, struct cli_input *input)
 int cli_late_similarity(struct cli_output *output, gpuserve_model *model, struct cli_input *input,
                         const struct cli_args *args)
 {
-    json_t *facts = cli_facts_parse(cli_model_facts(model));
+    const gpuserve_model_properties properties = cli_model_properties(model);
     struct comparison c = {
         .output = output,
         .model = model,
         .args = args,
-        .dim = (size_t)json_integer_value(json_object_get(facts, "token_dim")),
-        .max_tokens = gpuserve_model_max_tokens(model),
+        .dim = properties.token_dim,
+        .max_tokens = properties.max_tokens,
     };
     int result;
 
-    if (!facts)
-        return CLI_FAILED;
-    json_decref(facts);
     c.block = cli_alloc(BLOCK * c.max_tokens * c.dim, sizeof(*c.block));
     result = args->pairs ? compare_pairs(&c, input) : compare_all(&c, input);
     free(c.block);

@@ -71,6 +71,7 @@ static void free_documents(struct documents *d)
 static int rank(struct documents *d, gpuserve_model *model, const struct cli_args *args)
 {
     gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     d->scores = cli_alloc(d->n, sizeof(*d->scores));
@@ -78,13 +79,13 @@ static int rank(struct documents *d, gpuserve_model *model, const struct cli_arg
     d->items = cli_alloc(d->n, sizeof(*d->items));
     options.method = args->rerank_method;
     options.score = args->score;
-    options.truncation = args->truncate;
     options.top_n = args->top;
     options.query_prompt = args->prompt;
     options.document_sizes = d->sizes;
-    options.items = d->items;
+    job.truncation = args->truncate;
+    job.items = d->items;
     if (gpuserve_rerank(model, args->rest[0], (const char *const *)d->texts, d->n, d->scores,
-                        d->order, d->n, &options, &error) != GPUSERVE_OK)
+                        d->order, d->n, &options, &job, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     return CLI_OK;
 }
@@ -122,7 +123,7 @@ static void remark_truncated(const struct documents *d, const gpuserve_model *mo
     if (n > 0 && !args->quiet)
         cli_warn("%zu of %zu documents were longer than %zu tokens%s and were cut", n, d->n,
                  gpuserve_model_max_tokens(model),
-                 gpuserve_model_rerank_method(model) == GPUSERVE_RERANK_CROSS_ENCODER
+                 cli_model_properties(model).rerank_method == GPUSERVE_RERANK_CROSS_ENCODER
                      ? " with the query"
                      : "");
 }

@@ -131,7 +131,7 @@ int cli_similarity(const struct cli_args *args)
     if (result == CLI_OK)
         result = cli_output_open(&s.output, args->output);
     if (result == CLI_OK)
-        result = gpuserve_model_rerank_method(model) == GPUSERVE_RERANK_MAX_SIM
+        result = cli_model_properties(model).rerank_method == GPUSERVE_RERANK_MAX_SIM
                      ? cli_late_similarity(&s.output, model, &input, args)
                  : args->pairs ? compare_pairs(&s, model, &input, args)
                                : compare_all(&s, model, &input, args);

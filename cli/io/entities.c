@@ -38,31 +38,14 @@ struct tagger {
     size_t n_cut;
 };
 
-static bool has_task(gpuserve_model *model, const char *name)
+bool cli_labels_tokens(const gpuserve_model *model)
 {
-    char *facts = cli_model_facts(model);
-    json_t *json = facts ? json_loads(facts, 0, NULL) : NULL;
-    const json_t *task;
-    bool has = false;
-    size_t i;
-
-    json_array_foreach(json_object_get(json, "tasks"), i, task)
-    {
-        has |= json_is_string(task) && strcmp(json_string_value(task), name) == 0;
-    }
-    json_decref(json);
-    free(facts);
-    return has;
+    return cli_model_properties(model).tasks >> GPUSERVE_TASK_TOKEN_LABELS & 1;
 }
 
-bool cli_labels_tokens(gpuserve_model *model)
+bool cli_takes_labels(const gpuserve_model *model)
 {
-    return has_task(model, "token_labels");
-}
-
-bool cli_takes_labels(gpuserve_model *model)
-{
-    return has_task(model, "entities");
+    return cli_model_properties(model).finds_entities == 1;
 }
 
 /* ------------------------------------------------------------------------------------- tokens */

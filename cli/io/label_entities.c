@@ -30,8 +30,9 @@ static void write_entities(struct finder *finder, const gpuserve_entity_query *q
     const char *text = finder->texts.bytes + finder->texts.text_at[i];
     struct cli_position position = { 0 };
     FILE *out = finder->output->stream;
+    uint32_t truncated;
     size_t n;
-    const gpuserve_found_entity *found = gpuserve_entity_query_found(query, i, &n);
+    const gpuserve_found_entity *found = gpuserve_entity_query_found(query, i, &n, &truncated);
 
     fputs("{\"entities\":[", out);
     for (size_t j = 0; j < n; j++) {
@@ -47,7 +48,7 @@ static void write_entities(struct finder *finder, const gpuserve_entity_query *q
         fprintf(out, ",\"end\":%zu}", cli_characters_to(text, found[j].end, &position));
     }
     fputs("]}\n", out);
-    finder->n_cut += (size_t)gpuserve_entity_query_truncated(query, i);
+    finder->n_cut += truncated;
 }
 
 static gpuserve_status run(gpuserve_entity_query *query, gpuserve_error *error)

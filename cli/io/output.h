@@ -52,7 +52,7 @@ int cli_npy_end(struct cli_output *output, const char *type, size_t n, size_t co
 /* `gpuserve classify` with a token classification model (named entities). */
 
 /* True if the model labels tokens, not texts. */
-bool cli_labels_tokens(gpuserve_model *model);
+bool cli_labels_tokens(const gpuserve_model *model);
 
 /* Writes the entities of each text as a JSON line; returns CLI_OK or CLI_FAILED. */
 int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,
@@ -61,7 +61,7 @@ int cli_entities(gpuserve_model *model, struct cli_input *input, struct cli_outp
 /* `gpuserve classify --labels` with a model that finds entities of given labels (GLiNER). */
 
 /* True if the model takes labels with the texts. */
-bool cli_takes_labels(gpuserve_model *model);
+bool cli_takes_labels(const gpuserve_model *model);
 
 /* As cli_entities(), of the labels of --labels. */
 int cli_label_entities(gpuserve_model *model, struct cli_input *input, struct cli_output *output,

@@ -8,7 +8,7 @@
  *   gpuserve_chain(compute, steps, n_steps, in, out, n, NULL, &err);
  *   gpuserve_lstm_create(&lstm, compute, &network, &err);
  *   gpuserve_lstm_run(lstm, &sequences, NULL, &err);
- *   gpuserve_lstm_destroy(&lstm);
+ *   gpuserve_lstm_free(&lstm);
  *   gpuserve_transfer(compute, &copies, &err);
  *   gpuserve_compute_close(&compute);
  *
@@ -27,7 +27,6 @@
 extern "C" {
 #endif
 
-struct gpuserve_context;
 typedef struct gpuserve_compute gpuserve_compute;
 
 /** Options of gpuserve_compute_open(). Zero means the default in every field. */
@@ -51,17 +50,17 @@ typedef struct gpuserve_compute_options {
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID; GPUSERVE_E_DEVICE (the named device is unavailable);
  *         GPUSERVE_E_UNSUPPORTED (the GPU is too old); GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_compute_open(gpuserve_compute **compute, struct gpuserve_context *context,
+gpuserve_compute_open(gpuserve_compute **compute, gpuserve_context *context,
                       const gpuserve_compute_options *options, gpuserve_error *error);
 
-/** The device, "cpu" or "cuda:0". Borrowed from the handle; NULL for a NULL handle. Since: 0.1 */
+/** The device, "cpu" or "cuda:0". Borrowed from the handle; NULL for a NULL handle. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_compute_device(const gpuserve_compute *compute);
 
 /** Close a handle. Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: the last call on
- *  this handle. Since: 0.1 */
+ *  this handle. Since: 0.2 */
 GPUSERVE_API void gpuserve_compute_close(gpuserve_compute **compute);
 
 /* =================================================================================== matmul */
@@ -143,7 +142,7 @@ typedef struct gpuserve_compute_result {
  *         GPUSERVE_E_DEVICE       the device failed; close the handle
  *
  * Deterministic: the same job gives the same bits on the same device, for any number of threads.
- * Thread-safety: safe; calls on one handle are serialised. Since: 0.1
+ * Thread-safety: safe; calls on one handle are serialised. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_matmul(gpuserve_compute          *compute,
                                                               const gpuserve_matmul_job *job,
@@ -209,7 +208,7 @@ typedef enum gpuserve_chain_variant {
  * Every step is float32 arithmetic, within 4 ULP (units in the last place) of the exact function of
  * its input (sin, cos and GELU: or within 2e-7; sin and cos only while |x| is below 10^5). On a CPU
  * it is within 2 ULP for every input.
- * Thread-safety: as gpuserve_matmul(). Since: 0.1
+ * Thread-safety: as gpuserve_matmul(). Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_chain(gpuserve_compute *compute, const gpuserve_chain_step *steps, size_t n_steps,
@@ -409,7 +408,7 @@ typedef struct gpuserve_lstm gpuserve_lstm;
  *         GPUSERVE_E_NOMEM        host or device; the message has the sizes
  *         GPUSERVE_E_DEVICE       the device failed; close the handle
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_lstm_create(gpuserve_lstm **lstm, gpuserve_compute *compute,
@@ -431,7 +430,7 @@ gpuserve_lstm_create(gpuserve_lstm **lstm, gpuserve_compute *compute,
  *
  * Deterministic: the same job gives the same bits on the same device. On a CPU the bits of a
  * sequence do not depend on the other sequences. NaN and infinite inputs affect only their own
- * sequence. Thread-safety: safe; calls on one compute handle are serialised. Since: 0.1
+ * sequence. Thread-safety: safe; calls on one compute handle are serialised. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_lstm_run(gpuserve_lstm           *lstm,
                                                                 const gpuserve_lstm_job *job,
@@ -439,8 +438,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_lstm_run(gpuserve_lstm  
                                                                 gpuserve_error          *error);
 
 /** Free the weights. Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: the last call
- *  on this handle. Since: 0.1 */
-GPUSERVE_API void gpuserve_lstm_destroy(gpuserve_lstm **lstm);
+ *  on this handle. Since: 0.2 */
+GPUSERVE_API void gpuserve_lstm_free(gpuserve_lstm **lstm);
 
 #ifdef __cplusplus
 }

@@ -13,13 +13,13 @@ extern "C" {
 
 /* ================================================================================== library */
 
-/** The library version, "0.2.0". Static string. Thread-safety: safe. Since: 0.1 */
+/** The library version, "0.2.0". Static string. Thread-safety: safe. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_version(void);
 
-/** Number in the soname: equal numbers are binary compatible. Thread-safety: safe. Since: 0.1 */
+/** Number in the soname: equal numbers are binary compatible. Thread-safety: safe. Since: 0.2 */
 GPUSERVE_API uint32_t gpuserve_abi_version(void);
 
-/** "GPUSERVE_E_BUSY" for GPUSERVE_E_BUSY, "unknown status" for an unknown value. Since: 0.1 */
+/** "GPUSERVE_E_BUSY" for GPUSERVE_E_BUSY, "unknown status" for an unknown value. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_status_name(gpuserve_status status);
 
 /* ================================================================================== context */
@@ -70,18 +70,18 @@ typedef struct gpuserve_context_options {
  * @param options  May be NULL. Strings are copied.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID (invalid option), GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_context_create(gpuserve_context **context, const gpuserve_context_options *options,
                         gpuserve_error *error);
 
-/** Add a reference; returns the same context. NULL returns NULL. Since: 0.1 */
+/** Add a reference; returns the same context. NULL returns NULL. Since: 0.2 */
 GPUSERVE_API gpuserve_context *gpuserve_context_ref(gpuserve_context *context);
 
 /**
  * Drop a reference; the last one frees the context. Each model holds a reference to its context.
- * Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: safe. Since: 0.1
+ * Accepts NULL and a pointer to NULL; leaves NULL. Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
 
@@ -94,7 +94,7 @@ GPUSERVE_API void gpuserve_context_unref(gpuserve_context **context);
  * @param bytes   0 removes the budget: the limit is then the device's free memory.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_DEVICE, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_context_set_budget(gpuserve_context *context, const char *device, uint64_t bytes,
@@ -105,7 +105,7 @@ gpuserve_context_set_budget(gpuserve_context *context, const char *device, uint6
  * name, version, state ("loading", "ready", "suspended") and, once loaded, path, fingerprint,
  * device, dtype, bytes reserved now and when loaded, whether it is idle, milliseconds since its
  * last request, and the number of swaps and suspensions. Output as in gpuserve_context_metrics().
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_models(gpuserve_context *context,
                                                                       char *text, size_t capacity,
@@ -122,7 +122,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_models(gpuserve_
  * @return GPUSERVE_OK; GPUSERVE_E_NOT_FOUND if no such model is open, or it is still loading;
  *         GPUSERVE_E_INVALID
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_context_find(gpuserve_model **model, gpuserve_context *context, const char *name,
@@ -140,7 +140,7 @@ gpuserve_context_find(gpuserve_model **model, gpuserve_context *context, const c
  * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE if `capacity` is too small (only *size is written);
  *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_metrics(gpuserve_context *context,
                                                                        char *text, size_t capacity,
@@ -172,7 +172,7 @@ typedef struct gpuserve_doctor_options {
  * @return GPUSERVE_OK, also if something is broken; GPUSERVE_E_NOT_FOUND or GPUSERVE_E_INVALID for
  *         a root that is no folder; GPUSERVE_E_TOO_LARGE, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_doctor(
     gpuserve_context *context, const gpuserve_doctor_options *options, char *text, size_t capacity,

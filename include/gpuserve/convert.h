@@ -76,7 +76,7 @@ typedef struct gpuserve_convert_report {
  * directory is unchanged. A killed process may leave a hidden directory ".NAME.partial-...".
  *
  * @param context  Loads the models for the comparison; NULL: a private one.
- * @param model    A directory or a name, as in gpuserve_model_open(): any model that it loads and that
+ * @param path     A directory or a name, as in gpuserve_model_open(): any model that it loads and that
  *                 has a config.json.
  * @param output   Path of the directory to create; its parent exists. With options->force an existing
  *                 one is replaced if it is empty or a model's directory.
@@ -91,10 +91,10 @@ typedef struct gpuserve_convert_report {
  *         GPUSERVE_E_NUMERIC     the converted model computes NaN
  *         as gpuserve_model_open() for a model that cannot be loaded
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_convert(gpuserve_context *context, const char *model, const char *output,
+gpuserve_convert(gpuserve_context *context, const char *path, const char *output,
                  const gpuserve_convert_options *options, gpuserve_convert_report *report,
                  gpuserve_error *error);
 

@@ -54,50 +54,38 @@ typedef struct gpuserve_device_info {
  *                  the first ones.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, size_t capacity,
                      size_t *n, gpuserve_error *error);
 
 /**
- * Resolve a selector to one device.
+ * Resolve a selector to its devices, best first. For the best one alone, `capacity` is 1.
  *
  * @param selector  "auto" or NULL (the usable GPU with the most free memory, else the CPU);
- *                  "cpu"; "cuda" (the first), "cuda:N"; the UUID of a GPU or MIG device ("GPU-...",
- *                  "MIG-...") or a unique prefix of it; or
+ *                  "cpu"; "cuda" (the first), "cuda:N", "cuda:*" (every one); the UUID of a GPU or
+ *                  MIG device ("GPU-...", "MIG-...") or a unique prefix of it; or
  *                  "auto:order=load,limit=2,max_load=0.5,max_memory=0.5,memory_free=8G,
  *                  exclude=0,3,exclude_uuid=GPU-...": the selection of GPUtil's getAvailable(),
- *                  with its defaults; order is first, index, last, load, memory or random.
+ *                  with its defaults; order is first, index, last, load, memory or random, `limit`
+ *                  the most devices.
  *                  An unavailable explicit device is an error; no other device replaces it.
- * @param device    Receives the device; initialise with GPUSERVE_DEVICE_INFO_INIT.
+ * @param devices   Array of `capacity` elements whose struct_size is set in the first; may be NULL
+ *                  if capacity is 0.
+ * @param n         Receives the number of matches, at least 1; if more than `capacity`, the array
+ *                  holds only the first ones. May be NULL.
  * @param reason    Receives the reason for the choice of `auto`, NUL-terminated, truncated to
  *                  `reason_bytes`. May be NULL with 0.
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID (invalid selector); GPUSERVE_E_DEVICE (the message names
  *         the missing layer, the hint the remedy)
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_device_select(gpuserve_context *context, const char *selector,
-                       gpuserve_device_info *device, char *reason, size_t reason_bytes,
-                       gpuserve_error *error);
-
-/**
- * Resolve a selector to all matching devices, best first: "cuda:*" is every CUDA device,
- * "auto:limit=3" at most three. Otherwise as gpuserve_device_select().
- *
- * @param devices  Array of `capacity` elements whose struct_size is set in the first; may be NULL
- *                 if capacity is 0.
- * @param n        Receives the number of matches; if more than `capacity`, the array holds only
- *                 the first ones.
- *
- * Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_device_select_all(gpuserve_context *context, const char *selector,
-                           gpuserve_device_info *devices, size_t capacity, size_t *n,
-                           gpuserve_error *error);
+                       gpuserve_device_info *devices, size_t capacity, size_t *n, char *reason,
+                       size_t reason_bytes, gpuserve_error *error);
 
 /**
  * Update the values of a device that change: free memory, load, temperature, reserved bytes.
@@ -106,7 +94,7 @@ gpuserve_device_select_all(gpuserve_context *context, const char *selector,
  *                identifies the device. Unchanged on failure.
  * @return as gpuserve_device_select(); GPUSERVE_E_DEVICE if the device is gone
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_context *context,
                                                                       gpuserve_device_info *device,
@@ -118,7 +106,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_
  * libraries of the CUDA toolkit that the plugin finds; relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
  * Output as in gpuserve_context_metrics().
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_report(gpuserve_context *context,
                                                                      char *text, size_t capacity,
@@ -180,7 +168,7 @@ typedef struct gpuserve_stats {
  * @param stats  Receives them; initialise with GPUSERVE_STATS_INIT.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_context_stats(gpuserve_context *context,
                                                                      gpuserve_stats   *stats,
@@ -223,16 +211,16 @@ typedef void (*gpuserve_text_fn)(void *user, const char *text, size_t size);
  * of each matrix product and its ratio to the best measured rate of square products, and memory by
  * purpose. The batch runs alone, on one stream shared by all threads.
  *
- * @param model    As for gpuserve_model_open(); `options` may be NULL.
+ * @param path     As for gpuserve_model_open(); `options` may be NULL.
  * @param how      May be NULL.
  * @param write    Receives a JSON object, on success only.
  * @param user     Passed to `write`.
  * @return as gpuserve_model_open(); GPUSERVE_E_INVALID if the batch exceeds the model's limits
  *
- * Thread-safety: safe; concurrent work distorts the results. Since: 0.1
+ * Thread-safety: safe; concurrent work distorts the results. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_profile(
-    gpuserve_context *context, const char *model, const gpuserve_model_options *options,
+    gpuserve_context *context, const char *path, const gpuserve_model_options *options,
     const gpuserve_profile_options *how, gpuserve_text_fn write, void *user, gpuserve_error *error);
 
 /** Work of one model since it was opened or last swapped, summed over all callers. */
@@ -256,7 +244,7 @@ typedef struct gpuserve_model_counts {
  * @param counts  Receives them; struct_size set by the caller.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_stats(gpuserve_model *model,
                                                                    gpuserve_model_counts *counts,
@@ -286,7 +274,7 @@ typedef struct gpuserve_batch_counts {
  *              holds only the first ones.
  * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_batches(gpuserve_model *model, gpuserve_batch_counts *rows, size_t capacity,
@@ -309,7 +297,7 @@ gpuserve_model_batches(gpuserve_model *model, gpuserve_batch_counts *rows, size_
  *         GPUSERVE_E_INVALID the model is NULL
  *         GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_ready(gpuserve_model *model,
                                                                    gpuserve_error *error);

@@ -7,14 +7,14 @@
  *   request.labels = labels;  request.n_labels = 2;
  *   gpuserve_entity_query_create(&query, model, &request, &err);
  *   gpuserve_entity_query_run(query, NULL, &err);
- *   found = gpuserve_entity_query_found(query, 0, &n_found);
+ *   found = gpuserve_entity_query_found(query, 0, &n_found, NULL);
  *   gpuserve_entity_query_free(&query);
  *
  * A query holds the tokens of labels and texts. An asynchronous caller runs its job itself:
  * gpuserve_entity_query_job(), gpuserve_submit(), gpuserve_wait(), gpuserve_entity_query_decode().
  *
- * A model with this head has "entities" among the "tasks" of gpuserve_model_inspect(), and its
- * limits in "entity_head". Token classifiers, whose labels are fixed, use gpuserve_entities().
+ * A model with this head has finds_entities in gpuserve_model_properties, and its limits in "entity_head"
+ * of gpuserve_model_inspect(). Token classifiers, whose labels are fixed, use gpuserve_entities().
  */
 #ifndef GPUSERVE_ENTITIES_H
 #define GPUSERVE_ENTITIES_H
@@ -98,7 +98,8 @@ gpuserve_entity_query_create(gpuserve_entity_query **query, gpuserve_model *mode
  * Run a query, blocking: the job in parts of bounded size, and the head on each.
  *
  * @param job  May be NULL. Of its fields only `deadline_us` (of the whole call), `priority`, `cache`,
- *             `client`, `expected_fingerprint`, `items` and `result` (sums over all parts) apply.
+ *             `client`, `expected_fingerprint`, `items` and `result` (sums over all parts) apply;
+ *             another one that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run() and gpuserve_entity_query_decode(). After a failure there are no entities,
  *         and `items` of the parts before it are written.
  *
@@ -122,7 +123,7 @@ GPUSERVE_API size_t gpuserve_entity_query_job(const gpuserve_entity_query *query
 /**
  * Find the entities in the output of the query's job.
  *
- * @param vectors   [n_tokens, "token_dim"]
+ * @param vectors   [n_tokens, token_dim]: token_dim of gpuserve_model_properties
  * @param n_floats  Number of floats in `vectors`.
  * @return GPUSERVE_OK
  *         GPUSERVE_E_INVALID    `vectors` is NULL or has another size
@@ -138,13 +139,19 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entity_query_decode(gpuserve_entity_query *query, const float *vectors, size_t n_floats,
                              gpuserve_error *error);
 
-/** The entities of a text in the order of their starts, borrowed from the query until it runs again;
- *  NULL if there are none, before the query has run, and if `text` is out of range. Since: 0.2 */
+/**
+ * The entities of a text in the order of their starts, borrowed from the query until it runs again.
+ *
+ * @param n          Receives their number; may be NULL.
+ * @param truncated  Receives 1 if the text was over a limit and was cut, else 0; known before the query
+ *                   runs. May be NULL.
+ * @return NULL if there are none, before the query has run, and if `text` is out of range
+ *
+ * Thread-safety: safe, but not while the query runs. Since: 0.2
+ */
 GPUSERVE_API const gpuserve_found_entity *
-gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n);
-
-/** 1 if the text was over a limit and was cut, else 0. Since: 0.2 */
-GPUSERVE_API int gpuserve_entity_query_truncated(const gpuserve_entity_query *query, size_t text);
+gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n,
+                            uint32_t *truncated);
 
 /** Release a query. Accepts NULL and a pointer to NULL; leaves NULL. Since: 0.2 */
 GPUSERVE_API void gpuserve_entity_query_free(gpuserve_entity_query **query);

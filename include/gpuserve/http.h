@@ -201,7 +201,7 @@ typedef struct gpuserve_http_options {
  *                             keys or TLS; the message says which and why
  *         or the status of gpuserve_model_open() for a model
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
@@ -213,13 +213,13 @@ gpuserve_http_start(gpuserve_http **server, gpuserve_context *context,
  *
  * @return GPUSERVE_OK, or the status that gpuserve_http_start() would return
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_http_check(const gpuserve_http_options *options, gpuserve_error *error);
 
 /** The server's address, "http://127.0.0.1:8080", "https://..." or "unix:PATH". Borrowed from the
- *  server; NULL for NULL. Since: 0.1 */
+ *  server; NULL for NULL. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
 
 /**
@@ -230,7 +230,7 @@ GPUSERVE_API const char *gpuserve_http_address(const gpuserve_http *server);
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID; GPUSERVE_E_IO without a reply, also while the server
  *         drains and has stopped listening
  *
- * Thread-safety: safe; concurrent checks are serialised. Since: 0.1
+ * Thread-safety: safe; concurrent checks are serialised. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_alive(gpuserve_http  *server,
                                                                    uint32_t        timeout_ms,
@@ -245,7 +245,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_alive(gpuserve_http
  * @return GPUSERVE_OK; else the first failure: that part is unchanged, the others are new (the
  *         log reports each)
  *
- * Thread-safety: safe; concurrent reloads are serialised. Since: 0.1
+ * Thread-safety: safe; concurrent reloads are serialised. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_reload(gpuserve_http  *server,
                                                                    gpuserve_error *error);
@@ -258,7 +258,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_reload(gpuserve_htt
  * @return GPUSERVE_OK; GPUSERVE_E_TIMEOUT if requests are still in flight (gpuserve_http_stop()
  *         cancels them); GPUSERVE_E_INVALID for NULL
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http *server,
                                                                   uint32_t       timeout_ms);
@@ -266,7 +266,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_http_drain(gpuserve_http
 /**
  * Stop the server: cancels requests in flight, closes connections, and closes the models that the
  * server opened. Accepts NULL and a pointer to NULL; leaves NULL.
- * Thread-safety: the last call on this server. Since: 0.1
+ * Thread-safety: the last call on this server. Since: 0.2
  */
 GPUSERVE_API void gpuserve_http_stop(gpuserve_http **server);
 

@@ -6,7 +6,7 @@
  *   gpuserve_long_texts *long_texts = NULL;
  *   gpuserve_long_texts_create(&long_texts, model, &text, NULL, 1, &options, &err);
  *   gpuserve_long_texts_run(long_texts, model, NULL, &err);
- *   gpuserve_long_texts_vectors(long_texts); // row i: chunks[i] of gpuserve_long_texts_chunks()
+ *   gpuserve_long_texts_result(long_texts, &result, &err); // result.vectors, result.chunks
  *   gpuserve_long_texts_free(&long_texts);
  *
  * A text is tokenized once, together with its prompt, and cut into windows. A window has the
@@ -96,7 +96,7 @@ typedef struct gpuserve_long_options {
  *  chunk with its last byte. */
 typedef struct gpuserve_chunk {
     uint32_t text;     /**< index of the text */
-    uint32_t row;      /**< its vector: LATE its own, WINDOWS that of the text */
+    uint32_t row;      /**< index of its vector: LATE its own, WINDOWS that of the text */
     uint32_t begin;    /**< bytes [begin, end) of the text: BY_SPANS as given; BY_SENTENCES without
                             blanks at the ends; else from its first token to its last one */
     uint32_t end;
@@ -130,26 +130,41 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_long_texts_create(
  *  Since: 0.2 */
 GPUSERVE_API void gpuserve_long_texts_free(gpuserve_long_texts **long_texts);
 
-/** The chunks of all texts in order (WINDOWS: the windows); *n receives their number. Borrowed. NULL
- *  for NULL. Since: 0.2 */
-GPUSERVE_API const gpuserve_chunk *gpuserve_long_texts_chunks(const gpuserve_long_texts *long_texts,
-                                                              size_t *n);
+/** The chunks and vectors of all texts. The pointers are borrowed from the object. Since: 0.2 */
+typedef struct gpuserve_long_result {
+    uint32_t              struct_size;
+    uint32_t              reserved; /**< zero */
+    const gpuserve_chunk *chunks;   /**< [n_chunks], in the order of the texts; WINDOWS: the windows */
+    size_t                n_chunks;
+    const float          *vectors;  /**< [n_vectors, dim]: LATE those of the chunks, WINDOWS those of the
+                                         texts. NULL before all windows are computed */
+    size_t                n_vectors;
+    size_t                dim;
+} gpuserve_long_result;
 
-/** Vectors: of LATE the chunks, of WINDOWS the texts. 0 for NULL. Since: 0.2 */
-GPUSERVE_API size_t gpuserve_long_texts_rows(const gpuserve_long_texts *long_texts);
+/* clang-format off */
+#define GPUSERVE_LONG_RESULT_INIT { (uint32_t)sizeof(gpuserve_long_result), 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
 
-/** Floats of a vector. 0 for NULL. Since: 0.2 */
-GPUSERVE_API size_t gpuserve_long_texts_columns(const gpuserve_long_texts *long_texts);
-
-/** The vectors [rows, columns], borrowed; NULL before all windows are computed. Since: 0.2 */
-GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts *long_texts);
+/**
+ * Read chunks and vectors. All but the vectors themselves are known from the creation on.
+ *
+ * @param result  Receives them; initialise with GPUSERVE_LONG_RESULT_INIT.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID
+ *
+ * Thread-safety: one thread at a time for each object. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_long_texts_result(const gpuserve_long_texts *long_texts, gpuserve_long_result *result,
+                           gpuserve_error *error);
 
 /**
  * Compute all windows, blocking. Does nothing if all are computed.
  *
  * @param model  The model of gpuserve_long_texts_create().
- * @param how    deadline_us (of the whole call), priority, cache, client, expected_fingerprint and
- *               result (sums over all windows) are used, other fields are ignored; may be NULL.
+ * @param job    May be NULL. Of its fields `deadline_us` (of the whole call), `priority`, `cache`,
+ *               `client`, `expected_fingerprint` and `result` (sums over all windows) apply; another
+ *               one that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run(). GPUSERVE_E_MISMATCH also if the model was swapped since the creation.
  *         GPUSERVE_E_NUMERIC: the vectors of a window are NaN or infinite. After a failure a repeated
  *         call continues with the windows that are not computed.
@@ -158,7 +173,7 @@ GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts 
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_long_texts_run(gpuserve_long_texts *long_texts, gpuserve_model *model,
-                        const gpuserve_job *how, gpuserve_error *error);
+                        const gpuserve_job *job, gpuserve_error *error);
 
 /**
  * The next job, for callers that submit asynchronously: next(), gpuserve_submit(), and after

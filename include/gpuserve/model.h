@@ -179,15 +179,15 @@ typedef struct gpuserve_footprint {
  * architecture, sizes, tokenizer, pooling, prompts, labels, limits, parameter count. Output as in
  * gpuserve_context_metrics().
  *
- * @param model    As for gpuserve_model_open().
+ * @param path     As for gpuserve_model_open().
  * @param options  As for gpuserve_model_open(); may be NULL. Heads, adapters, a pooling and a
  *                 limit of tokens are described as they are when the model is opened.
  * @return as gpuserve_model_open(), without the device
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_model_inspect(gpuserve_context *context, const char *model,
+gpuserve_model_inspect(gpuserve_context *context, const char *path,
                        const gpuserve_model_options *options, char *text, size_t capacity,
                        size_t *size, gpuserve_error *error);
 
@@ -199,10 +199,10 @@ gpuserve_model_inspect(gpuserve_context *context, const char *model,
  *                   not fit is not an error here: see `fits`.
  * @return as gpuserve_model_open()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
-gpuserve_model_footprint(gpuserve_context *context, const char *model,
+gpuserve_model_footprint(gpuserve_context *context, const char *path,
                          const gpuserve_model_options *options, gpuserve_footprint *footprint,
                          gpuserve_error *error);
 
@@ -233,13 +233,13 @@ gpuserve_model_footprint(gpuserve_context *context, const char *model,
  *         GPUSERVE_E_DEVICE       the named device is unavailable
  *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM, GPUSERVE_E_IO
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_open(gpuserve_model **model, gpuserve_context *context, const char *path,
                     const gpuserve_model_options *options, gpuserve_error *error);
 
-/** Add a reference; returns the same model. NULL returns NULL. Since: 0.1 */
+/** Add a reference; returns the same model. NULL returns NULL. Since: 0.2 */
 GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
 
 /**
@@ -248,7 +248,7 @@ GPUSERVE_API gpuserve_model *gpuserve_model_ref(gpuserve_model *model);
  * completion callback. All memory returns to the system: after opening, suspending, swapping and
  * closing, the library calls malloc_trim() of glibc, which returns the free heap of the whole
  * process in some tenths of a millisecond. Thread-safety: the last call with this reference.
- * Since: 0.1
+ * Since: 0.2
  */
 GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 
@@ -256,7 +256,7 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model);
 typedef enum gpuserve_change {
     GPUSERVE_CHANGE_FINGERPRINT = 1, /**< another vector space: never compare new vectors with those
                                           of before the swap */
-    GPUSERVE_CHANGE_DIM = 2,         /**< gpuserve_model_dim() or gpuserve_model_sparse_dim() */
+    GPUSERVE_CHANGE_DIM = 2,         /**< dim, token_dim or sparse_dim of gpuserve_model_properties */
     GPUSERVE_CHANGE_LABELS = 4,      /**< number, names or order of the labels; with several heads
                                           those of every head, and of the heads */
     GPUSERVE_CHANGE_MAX_TOKENS = 8   /**< gpuserve_model_max_tokens() */
@@ -303,7 +303,7 @@ typedef struct gpuserve_swap_options {
  *         GPUSERVE_E_NUMERIC    its warm-up gave NaN or infinite results
  *         GPUSERVE_E_CANCELLED  the progress callback aborted the load
  *
- * Thread-safety: safe; concurrent swaps are serialised. Not from a callback. Since: 0.1
+ * Thread-safety: safe; concurrent swaps are serialised. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
@@ -324,7 +324,7 @@ gpuserve_model_swap(gpuserve_model *model, const char *path, uint32_t *changes,
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, also in a completion callback
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_model *model,
                                                                      gpuserve_error *error);
@@ -337,7 +337,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_suspend(gpuserve_m
  *         GPUSERVE_E_MISMATCH   its files were modified in place; gpuserve_model_swap() loads them
  *         else as gpuserve_model_open(); it stays suspended
  *
- * Thread-safety: safe. Not from a callback. Since: 0.1
+ * Thread-safety: safe. Not from a callback. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_model *model,
                                                                     gpuserve_error *error);
@@ -345,23 +345,78 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_resume(gpuserve_mo
 /**
  * Model info of an open model as a JSON object: the fields of gpuserve_model_inspect(), and device,
  * the reason for its choice, dtype, threads, fingerprint and memory.
- * Output as in gpuserve_context_metrics(). Thread-safety: safe. Since: 0.1
+ * Output as in gpuserve_context_metrics(). Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_info(gpuserve_model *model, char *text,
                                                                   size_t capacity, size_t *size,
                                                                   gpuserve_error *error);
 
-/** Dimension of an embedding; 0 for a NULL model. Since: 0.1 */
+/**
+ * What a model can do, and the sizes that a caller allocates by. All values are of the same model:
+ * after a swap all are new. Since: 0.2
+ */
+typedef struct gpuserve_model_properties {
+    uint32_t struct_size;
+    uint32_t tasks;            /**< bits 1 << gpuserve_task of the tasks that it supports */
+    size_t   dim;              /**< floats of an embedding: gpuserve_model_dim() */
+    size_t   token_dim;        /**< floats of a token vector */
+    size_t   first_vector;     /**< the first ones of a text's token vectors that are not part of late
+                                    interaction: gpuserve_max_sim() begins behind them */
+    size_t   sparse_dim;       /**< floats of a row of GPUSERVE_TASK_SPARSE, at most 2^24; 0 without the
+                                    task */
+    size_t   max_tokens;       /**< gpuserve_model_max_tokens() */
+    size_t   query_tokens;     /**< token limit of a text with GPUSERVE_ROLE_QUERY */
+    size_t   document_tokens;  /**< and with GPUSERVE_ROLE_DOCUMENT */
+    size_t   expanded_tokens;  /**< token vectors of a query that has fewer tokens; 0: queries are not
+                                    filled up */
+    size_t   vocab_size;       /**< the ids of gpuserve_job.ids are below it */
+    size_t   n_labels;         /**< gpuserve_model_label_count() */
+    size_t   n_heads;          /**< heads that the model was opened with, `head` and `heads` of
+                                    gpuserve_model_options: see gpuserve_model_head(). The model's own
+                                    classifier is not one */
+    int32_t  entailment_label; /**< index of the label of entailment, for zero-shot classification; -1:
+                                    the model has none */
+    uint32_t rerank_method;    /**< the default gpuserve_rerank_method: CROSS_ENCODER if the model has a
+                                    classifier of its own with one label, else COSINE if it computes
+                                    embeddings, else MAX_SIM if its output is token vectors, else
+                                    DEFAULT: it cannot rerank */
+    uint32_t dtype;            /**< gpuserve_dtype of the computation; never DEFAULT */
+    uint32_t finds_entities;   /**< 1: it takes labels with the text: gpuserve_entity_query_create() */
+    uint32_t takes_instruction; /**< 1: a reranker whose gpuserve_rerank_options.query_prompt is an
+                                     instruction */
+    uint32_t reserved;         /**< zero */
+    char     fingerprint[40];  /**< gpuserve_model_fingerprint(). As gpuserve_job.expected_fingerprint
+                                    it holds a job to the model that has these properties */
+} gpuserve_model_properties;
+
+/* clang-format off */
+#define GPUSERVE_MODEL_PROPERTIES_INIT { (uint32_t)sizeof(gpuserve_model_properties), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+/* clang-format on */
+
+/**
+ * Read the properties of an open model. gpuserve_model_inspect() and gpuserve_model_info() have them as
+ * JSON, with more.
+ *
+ * @param properties  Receives them; initialise with GPUSERVE_MODEL_PROPERTIES_INIT.
+ * @return GPUSERVE_OK, GPUSERVE_E_INVALID, GPUSERVE_E_FORKED
+ *
+ * Thread-safety: safe. Since: 0.2
+ */
+GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
+gpuserve_model_get_properties(const gpuserve_model *model, gpuserve_model_properties *properties,
+                              gpuserve_error *error);
+
+/** Dimension of an embedding; 0 for a NULL model. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model);
 
-/** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.1 */
+/** Max tokens of a text, special tokens included; longer texts are cut. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model);
 
 /** Number of labels of the model's classifier, or of its first head; 0 for a model without one.
- *  Since: 0.1 */
+ *  Since: 0.2 */
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model);
 
-/** Label `index` of these, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.1 */
+/** Label `index` of these, UTF-8. Borrowed from the model; NULL if the index is out of range. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index);
 
 /** A classifier head. The pointers are borrowed from the model. Since: 0.2 */
@@ -377,10 +432,6 @@ typedef struct gpuserve_head {
 /* clang-format off */
 #define GPUSERVE_HEAD_INIT { (uint32_t)sizeof(gpuserve_head), 0, 0, 0, 0 }
 /* clang-format on */
-
-/** Number of heads that the model was opened with: `head` and `heads` of gpuserve_model_options. A
- *  model's own classifier is not one. Since: 0.2 */
-GPUSERVE_API size_t gpuserve_model_head_count(const gpuserve_model *model);
 
 /**
  * Head `index`: `head` of the options first, then those of `heads` in order.
@@ -404,7 +455,7 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_head(const gpuserv
  * It identifies the space that the files define, as transformers computes it. A bug fix that only
  * changes the vectors of rare texts towards that definition keeps it: the stored vectors of all
  * other texts stay comparable. The changelog names such texts, whose vectors must be recomputed;
- * the positions of pad tokens written out in a text ("<pad>") were one case. Since: 0.1
+ * the positions of pad tokens written out in a text ("<pad>") were one case. Since: 0.2
  */
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model);
 

@@ -16,7 +16,8 @@ extern "C" {
 
 /** Scoring method of a document against a query. */
 typedef enum gpuserve_rerank_method {
-    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: gpuserve_model_rerank_method() */
+    GPUSERVE_RERANK_DEFAULT = 0,       /**< the model's default: rerank_method of
+                                            gpuserve_model_properties */
     GPUSERVE_RERANK_CROSS_ENCODER = 1, /**< query and document as one text pair through the model's
                                             single-label classifier */
     GPUSERVE_RERANK_COSINE = 2,        /**< cosine similarity of their embeddings */
@@ -24,14 +25,6 @@ typedef enum gpuserve_rerank_method {
                                             model's device unless the call uses its result cache;
                                             needs a late-interaction model (ColBERT, BGE-M3) */
 } gpuserve_rerank_method;
-
-/**
- * The default method of gpuserve_rerank() with this model: CROSS_ENCODER if the model has a
- * classifier of its own with one label, else COSINE if it computes embeddings, else MAX_SIM if its
- * output is token vectors, else DEFAULT: the model cannot rerank. gpuserve_model_info() reports the
- * same as "rerank". Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model);
 
 /** Options of gpuserve_rerank(). Zero means the default in every field. */
 typedef struct gpuserve_rerank_options {
@@ -41,7 +34,7 @@ typedef struct gpuserve_rerank_options {
                                          _RAW. COSINE: -1 to 1 with both. MAX_SIM: _RAW is the sum of
                                          gpuserve_max_sim(); the others divide the sum by n_query,
                                          -1 to 1 */
-    uint32_t       truncation;      /**< gpuserve_truncation */
+    uint32_t       reserved;        /**< zero */
     size_t         top_n;           /**< max documents in `order`; default all */
     size_t         query_size;      /**< bytes of the query; default: NUL-terminated */
     const size_t  *document_sizes;  /**< [n_documents] bytes, or NULL: NUL-terminated */
@@ -51,18 +44,10 @@ typedef struct gpuserve_rerank_options {
     const char    *document_prompt; /**< COSINE, MAX_SIM: prefix of documents; default the model's
                                          prompt "document", "passage" or "corpus", else its default
                                          one */
-    gpuserve_item *items;           /**< [n_documents], or NULL */
-    int64_t        deadline_us;     /**< this and the next three, `result` and `client`: as in
-                                         gpuserve_job */
-    uint32_t       priority;
-    uint32_t       cache;
-    const char    *expected_fingerprint;
-    gpuserve_result *result;        /**< includes the tokens of the query */
-    uint64_t       client;
 } gpuserve_rerank_options;
 
 /* clang-format off */
-#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_RERANK_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_rerank_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**
@@ -70,30 +55,29 @@ typedef struct gpuserve_rerank_options {
  *
  * @param query        UTF-8, borrowed for the call.
  * @param documents    [n_documents] UTF-8, borrowed for the call. A pair (or a text) over the
- *                     model's token limit is cut and marked in options->items.
+ *                     model's token limit is cut and marked in job->items.
  * @param n_documents  0 is allowed and does nothing.
  * @param scores       Receives n_documents scores, score i for documents[i]; higher is better.
  * @param order        Receives the indices of the best options->top_n documents, best first; equal
  *                     scores in document order, NaN last. May be NULL.
  * @param capacity     Elements at `scores`, and at `order` if given; at least n_documents.
+ * @param options      May be NULL.
+ * @param job          May be NULL. Of its fields `deadline_us` (of the whole call), `priority`, `cache`,
+ *                     `client`, `expected_fingerprint`, `truncation`, `items` ([n_documents]) and
+ *                     `result` (sums over all parts, with the tokens of the query) apply; another one
+ *                     that is not zero is GPUSERVE_E_INVALID.
  * @return as gpuserve_run(); GPUSERVE_E_UNSUPPORTED if the model supports no method, or not
  *         options->method
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_rerank(gpuserve_model *model, const char *query, const char *const *documents,
                 size_t n_documents, float *scores, size_t *order, size_t capacity,
-                const gpuserve_rerank_options *options, gpuserve_error *error);
+                const gpuserve_rerank_options *options, const gpuserve_job *job,
+                gpuserve_error *error);
 
 /* =================================================================================== sparse */
-
-/**
- * Floats of a row of GPUSERVE_TASK_SPARSE: the number of token ids, at most 2^24. 0 if the model
- * cannot do the task. To limit memory, run some dozens of texts, keep the output of
- * gpuserve_sparse_compact(), and reuse the rows. Thread-safety: safe. Since: 0.1
- */
-GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
 
 /**
  * Extract the positive values of a row and their indices, in ascending index order.
@@ -104,7 +88,7 @@ GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model);
  * @return the number of positive values; if more than `capacity`, only the first ones were written.
  *         0 for a NULL row; `indices` and `values` may be NULL with capacity 0, to count
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API size_t gpuserve_sparse_compact(const float *row, size_t n, uint32_t *indices,
                                             float *values, size_t capacity);
@@ -127,7 +111,7 @@ typedef enum gpuserve_precision {
                                          zero bits */
 } gpuserve_precision;
 
-/** Bytes of a vector of `dim` numbers; 0 for an unknown precision or too many bytes. Since: 0.1 */
+/** Bytes of a vector of `dim` numbers; 0 for an unknown precision or too many bytes. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_quantized_bytes(uint32_t precision, size_t dim);
 
 /**
@@ -146,7 +130,7 @@ GPUSERVE_API size_t gpuserve_quantized_bytes(uint32_t precision, size_t dim);
  *         missing, not finite or have a minimum above the maximum (the message names the
  *         dimension); GPUSERVE_E_TOO_LARGE: `capacity` is too small
  *
- * Thread-safety: safe; no state. Since: 0.1
+ * Thread-safety: safe; no state. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_quantize(const float *vectors, size_t n, size_t dim, uint32_t precision,
@@ -162,7 +146,7 @@ gpuserve_quantize(const float *vectors, size_t n, size_t dim, uint32_t precision
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID, GPUSERVE_E_NUMERIC: a value is not finite (the message
  *         names row and dimension)
  *
- * Thread-safety: safe; no state. Since: 0.1
+ * Thread-safety: safe; no state. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_vector_ranges(const float *vectors, size_t n,
                                                                      size_t dim, float margin,
@@ -196,13 +180,13 @@ gpuserve_vector_ranges_read(const char *path, float *ranges, size_t capacity, si
  *
  * @return text `index`, NUL-terminated UTF-8, static; NULL from the number of texts on
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API const char *gpuserve_calibration_text(size_t index);
 
 /* =============================================================================== arithmetic */
 
-/** The dot product of two vectors of n floats, accumulated in float64. Since: 0.1 */
+/** The dot product of two vectors of n floats, accumulated in float64. Since: 0.2 */
 GPUSERVE_API float gpuserve_dot(const float *a, const float *b, size_t n);
 
 /**
@@ -234,7 +218,7 @@ GPUSERVE_API float gpuserve_max_sim(const float *query, size_t n_query, const fl
  * @param scores   Receives the same number of scores; may be NULL.
  * @return the number of rows written; 0 for a NULL argument
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API size_t gpuserve_top_k(const float *query, const float *rows, size_t n_rows, size_t dim,
                                    size_t k, size_t *indices, float *scores);

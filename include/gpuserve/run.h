@@ -52,7 +52,7 @@ typedef enum gpuserve_truncation {
  * @return GPUSERVE_OK; GPUSERVE_E_TOO_LARGE if `capacity` is too small (only *n_tokens is set), or
  *         in strict truncation; GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size, int32_t *ids,
@@ -65,7 +65,7 @@ gpuserve_tokenize(gpuserve_model *model, const char *text, size_t size, int32_t 
  * @param skip_special  1: skip special tokens.
  * @return as gpuserve_context_metrics(); GPUSERVE_E_INVALID for an id outside the vocabulary
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int32_t skip_special,
@@ -77,7 +77,7 @@ gpuserve_detokenize(gpuserve_model *model, const int32_t *ids, size_t n_ids, int
  *
  * @return as gpuserve_detokenize(); GPUSERVE_E_INVALID also for an id without a token
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_token_text(gpuserve_model *model, int32_t id,
                                                                   char *text, size_t capacity,
@@ -123,7 +123,7 @@ typedef struct gpuserve_entity {
  *         GPUSERVE_E_MISMATCH   the model has another number of labels than `n_labels`: compute the
  *                               scores again
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
@@ -133,7 +133,7 @@ gpuserve_entities(gpuserve_model *model, const float *scores, size_t n_labels,
                   gpuserve_error *error);
 
 /** Name of an entity: its label or, unless the aggregation is NONE, the part after the first dash of
- *  the label. Borrowed from the model; NULL if the label index is out of range. Since: 0.1 */
+ *  the label. Borrowed from the model; NULL if the label index is out of range. Since: 0.2 */
 GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
                                               const gpuserve_entity *entity, uint32_t aggregation);
 
@@ -144,7 +144,7 @@ GPUSERVE_API const char *gpuserve_entity_name(const gpuserve_model *model,
  * @param text   The text, borrowed for the call, with its token ids and spans.
  * @return as gpuserve_detokenize()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_entity_word(gpuserve_model *model, const gpuserve_entity *entity, uint32_t aggregation,
@@ -161,10 +161,12 @@ typedef enum gpuserve_task {
                                          or those of gpuserve_job.heads */
     GPUSERVE_TASK_TOKEN_VECTORS = 2, /**< per token its vector: the last hidden state, or what the
                                          model's modules on tokens make of it (ColBERT). Its width
-                                         is "token_dim" of gpuserve_model_inspect() */
+                                         is token_dim of gpuserve_model_properties */
     GPUSERVE_TASK_SPARSE = 3,       /**< one weight per vocabulary entry, mostly zero:
-                                         gpuserve_model_sparse_dim() floats. Needs a masked language
-                                         model (SPLADE). See gpuserve_sparse_compact() */
+                                         sparse_dim of gpuserve_model_properties. Needs a masked
+                                         language model (SPLADE). To limit memory, run some dozens of
+                                         texts, keep the output of gpuserve_sparse_compact(), and
+                                         reuse the rows */
     GPUSERVE_TASK_TOKEN_LABELS = 4, /**< token classification: one score per label and token */
     GPUSERVE_TASK_MAX_SIM = 5       /**< one float per text: gpuserve_max_sim() of the job's
                                          query_vectors and the text's token vectors, which stay on
@@ -242,8 +244,8 @@ typedef struct gpuserve_result {
  * What the texts of a late interaction model (ColBERT) are. The model's files say how token vectors
  * of queries and of documents differ: a query is cut or filled up to a number of tokens with mask
  * tokens; documents have no vectors for words of a skip list. A text then has more or fewer rows
- * than tokens; `token_offsets` tells how many, at most gpuserve_model_max_tokens(). Other models
- * ignore the role. Since: 0.2
+ * than tokens; `token_offsets` tells how many, at most gpuserve_model_max_tokens():
+ * gpuserve_model_properties has the numbers. Other models ignore the role. Since: 0.2
  */
 typedef enum gpuserve_role {
     GPUSERVE_ROLE_DEFAULT = 0, /**< QUERY or DOCUMENT if prompt_name is "query" or "document". Else
@@ -370,10 +372,9 @@ typedef struct gpuserve_job {
                                      same bits as in a job of its own. One pass of the encoder
                                      serves all. Default: the first head, or the model's own
                                      classifier */
-    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, "token_dim" of
-                                     gpuserve_model_inspect()], the TOKEN_VECTORS of a query without
-                                     the first ones ("first_vector") that are not part of late
-                                     interaction. Borrowed until completion */
+    const float *query_vectors; /**< MAX_SIM: [n_query_vectors, token_dim], the TOKEN_VECTORS of a query
+                                     without the first_vector first ones: see
+                                     gpuserve_model_properties. Borrowed until completion */
     size_t n_query_vectors; /**< at most GPUSERVE_MAX_QUERY_VECTORS; 0: every score is 0 */
     uint32_t     precision; /**< gpuserve_precision of the vectors of an EMBED job without `more`.
                                  Other than FLOAT32: `output` receives contiguous rows of
@@ -412,32 +413,11 @@ typedef void (*gpuserve_completion_fn)(void *user, gpuserve_request *request,
  *         GPUSERVE_E_DEVICE     the device failed; close the model
  *         GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_run(gpuserve_model     *model,
                                                            const gpuserve_job *job,
                                                            gpuserve_error     *error);
-
-/** Options of gpuserve_embed(); the fields are as in gpuserve_job. */
-typedef struct gpuserve_embed_options {
-    uint32_t       struct_size;
-    uint32_t       dimensions;
-    uint32_t       truncation;
-    uint32_t       normalize;
-    const char    *prompt_name;
-    const char    *prompt;
-    gpuserve_item *items;
-    int64_t        deadline_us;
-    uint32_t       priority;
-    uint32_t       cache;
-    const char    *expected_fingerprint;
-    gpuserve_result *result;
-    uint64_t       client;
-} gpuserve_embed_options;
-
-/* clang-format off */
-#define GPUSERVE_EMBED_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_embed_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-/* clang-format on */
 
 /**
  * Embed a batch of texts, blocking until every vector is written.
@@ -449,39 +429,21 @@ typedef struct gpuserve_embed_options {
  * @param vectors   Receives n_texts * gpuserve_model_dim(model) floats (or options->dimensions per
  *                  text), row i for texts[i]. The caller's memory; unchanged on failure.
  * @param n_floats  Capacity of `vectors` in floats.
- * @param options   May be NULL: the model's defaults.
+ * @param options   May be NULL: the model's defaults. Fields as in gpuserve_run(), except those that
+ *                  this call sets, which must be zero: task, n_items, inputs (texts, pairs, ids,
+ *                  their sizes and offsets) and output. precision must be zero too: `vectors` are
+ *                  floats. Any other one is GPUSERVE_E_INVALID, and the message names it.
  * @param error     May be NULL; written on failure only.
  * @return as gpuserve_run()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_embed(gpuserve_model    *model,
                                                              const char *const *texts,
                                                              size_t n_texts, float *vectors,
                                                              size_t n_floats,
-                                                             const gpuserve_embed_options *options,
+                                                             const gpuserve_job *options,
                                                              gpuserve_error *error);
-
-/** Options of gpuserve_classify(); the fields are as in gpuserve_job. */
-typedef struct gpuserve_classify_options {
-    uint32_t           struct_size;
-    uint32_t           truncation;
-    uint32_t           score;
-    uint32_t           reserved;
-    const char *const *pairs; /**< [n_texts] second texts for a text pair model, or NULL */
-    gpuserve_item     *items;
-    int64_t            deadline_us;
-    uint32_t           priority;
-    uint32_t           cache;
-    const char        *expected_fingerprint;
-    gpuserve_result   *result;
-    uint64_t           client;
-    const char        *heads;
-} gpuserve_classify_options;
-
-/* clang-format off */
-#define GPUSERVE_CLASSIFY_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_classify_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-/* clang-format on */
 
 /**
  * Compute the score of every label for a batch of texts, blocking.
@@ -491,13 +453,15 @@ typedef struct gpuserve_classify_options {
  *                  these heads: see gpuserve_job. Probabilities unless the model is a regression or
  *                  options->score says otherwise.
  * @param n_floats  Capacity of `scores` in floats.
+ * @param options   As in gpuserve_embed(), but `pairs` and `pair_sizes` are allowed: the second texts
+ *                  for a text pair model.
  * @return as gpuserve_run()
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
     gpuserve_model *model, const char *const *texts, size_t n_texts, float *scores, size_t n_floats,
-    const gpuserve_classify_options *options, gpuserve_error *error);
+    const gpuserve_job *options, gpuserve_error *error);
 
 /**
  * Scores of zero-shot classification with a model of natural language inference (NLI), as transformers'
@@ -509,8 +473,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_classify(
  *   gpuserve_classify(model, texts, n_texts * n_candidates, logits, n_logits, &options, &error);
  *   gpuserve_zero_shot_scores(model, logits, n_labels, n_texts, n_candidates, 0, scores, &error);
  *
- * The model's label of entailment is the first one that begins with "entail", in any case. Its place is
- * "entailment_label" of gpuserve_model_info().
+ * The model's label of entailment is the first one that begins with "entail", in any case. Its index is
+ * entailment_label of gpuserve_model_properties.
  *
  * @param logits        [n_texts, n_candidates, n_labels] raw scores of the pairs.
  * @param n_labels      Columns of `logits`: gpuserve_model_label_count() when they were computed.
@@ -545,7 +509,7 @@ gpuserve_zero_shot_scores(gpuserve_model *model, const float *logits, size_t n_l
  * @return as gpuserve_run(): an invalid job is rejected here as a whole. For more than 16 KiB of
  *         text, errors that only tokenization detects are reported at completion instead.
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_submit(gpuserve_request **request, gpuserve_model *model, const gpuserve_job *job,
@@ -558,7 +522,7 @@ gpuserve_submit(gpuserve_request **request, gpuserve_model *model, const gpuserv
  * @return GPUSERVE_E_TIMEOUT if it is not complete yet, else its status as from gpuserve_run(), or
  *         GPUSERVE_E_CANCELLED. May be called repeatedly, and by several threads.
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *request,
                                                             int64_t timeout_us,
@@ -570,19 +534,19 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_wait(gpuserve_request *r
  *
  * @return GPUSERVE_OK; GPUSERVE_E_INVALID for a NULL request; GPUSERVE_E_FORKED
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API gpuserve_status gpuserve_cancel(gpuserve_request *request);
 
 /** Release a request; waits for its completion and its callback first. Accepts NULL and a pointer
- *  to NULL; leaves NULL. Allowed from its own callback. Since: 0.1 */
+ *  to NULL; leaves NULL. Allowed from its own callback. Since: 0.2 */
 GPUSERVE_API void gpuserve_request_free(gpuserve_request **request);
 
 /**
  * A file descriptor (eventfd, nonblocking) that becomes readable when a request of this model
  * completes. Reading 8 bytes returns the number of completions since the last read, at first since
  * the first call of this function: call it before submitting. Borrowed: never close it. -1 on
- * failure. Thread-safety: safe. Since: 0.1
+ * failure. Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API int gpuserve_completion_fd(gpuserve_model *model);
 

@@ -70,14 +70,14 @@ typedef struct gpuserve_tokenizer_output {
  *         GPUSERVE_E_UNSUPPORTED  the tokenizer has a part that this version lacks
  *         GPUSERVE_E_INVALID, GPUSERVE_E_NOMEM, GPUSERVE_E_IO
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_open(gpuserve_tokenizer **tokenizer, gpuserve_context *context, const char *path,
                         gpuserve_error *error);
 
 /** Release a tokenizer, which no other call may use at that time. Accepts NULL and a pointer to
- *  NULL; leaves NULL. Since: 0.1 */
+ *  NULL; leaves NULL. Since: 0.2 */
 GPUSERVE_API void gpuserve_tokenizer_close(gpuserve_tokenizer **tokenizer);
 
 /**
@@ -95,7 +95,7 @@ GPUSERVE_API void gpuserve_tokenizer_close(gpuserve_tokenizer **tokenizer);
  *         GPUSERVE_E_UNSUPPORTED the tokenizer has no template for pairs
  *         GPUSERVE_E_FORKED, GPUSERVE_E_NOMEM
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_encode(gpuserve_tokenizer *tokenizer, const gpuserve_tokenizer_input *input,
@@ -108,7 +108,7 @@ gpuserve_tokenizer_encode(gpuserve_tokenizer *tokenizer, const gpuserve_tokenize
  * @param skip_special  1: skip special tokens.
  * @return as gpuserve_context_metrics(); GPUSERVE_E_INVALID for an id outside the vocabulary
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_decode(gpuserve_tokenizer *tokenizer, const int32_t *ids, size_t n_ids,
@@ -120,13 +120,13 @@ gpuserve_tokenizer_decode(gpuserve_tokenizer *tokenizer, const int32_t *ids, siz
  *
  * @return as gpuserve_tokenizer_decode(); GPUSERVE_E_INVALID also for an id without a token
  *
- * Thread-safety: safe. Since: 0.1
+ * Thread-safety: safe. Since: 0.2
  */
 GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status
 gpuserve_tokenizer_token_text(gpuserve_tokenizer *tokenizer, int32_t id, char *text,
                               size_t capacity, size_t *size, gpuserve_error *error);
 
-/** The largest token id plus one; 0 for NULL. Since: 0.1 */
+/** The largest token id plus one; 0 for NULL. Since: 0.2 */
 GPUSERVE_API size_t gpuserve_tokenizer_vocab_size(const gpuserve_tokenizer *tokenizer);
 
 #ifdef __cplusplus

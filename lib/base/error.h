@@ -39,6 +39,11 @@ void gsv_error_copy(gpuserve_error *to, const gpuserve_error *from);
 gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
                                 gpuserve_error *error);
 
+/* Copies the `size` bytes at `from` to the caller's output struct, except struct_size. A caller of
+ * an older version gives the size of min_sizes.h, and receives the fields that it has. */
+gpuserve_status gsv_write_struct(void *to, const void *from, size_t size, const char *name,
+                                 gpuserve_error *error);
+
 /* Checks that the output struct at `to` has a struct_size of at least `size` bytes. */
 gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
                                  gpuserve_error *error);

@@ -68,6 +68,24 @@ gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
     return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
 }
 
+gpuserve_status gsv_write_struct(void *to, const void *from, size_t size, const char *name,
+                                 gpuserve_error *error)
+{
+    uint32_t given;
+
+    if (!to)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "%s is NULL", name);
+    memcpy(&given, to, sizeof(given));
+    if (given < size && given < min_size(name, size)) {
+        gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
+                 min_size(name, size));
+        return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
+    }
+    memcpy((char *)to + sizeof(given), (const char *)from + sizeof(given),
+           (given < size ? given : size) - sizeof(given));
+    return GPUSERVE_OK;
+}
+
 gpuserve_status gsv_write_text(const char *from, size_t length, char *text, size_t capacity,
                                size_t *size, gpuserve_error *error)
 {

@@ -43,6 +43,9 @@ class View(NamedTuple):
 
     dim: int
     sparse_dim: int
+    token_dim: int
+    #: Token vectors of a text that are not part of late interaction.
+    first_vector: int
     max_seq_length: int
     labels: List[str]
     fingerprint: str
@@ -111,12 +114,13 @@ class Handle(Closing):
         read = self._library
         handle = self._handle
         facts: Dict[str, Any] = json.loads(text_of(read.gpuserve_model_info, handle))
+        properties = abi.new(abi.ModelProperties)
+        call(read.gpuserve_model_get_properties, handle, byref(properties))
         return View(
-            read.gpuserve_model_dim(handle), read.gpuserve_model_sparse_dim(handle),
-            read.gpuserve_model_max_tokens(handle),
-            [read.gpuserve_model_label(handle, i).decode("utf-8")
-             for i in range(read.gpuserve_model_label_count(handle))],
-            read.gpuserve_model_fingerprint(handle).decode(), facts)
+            properties.dim, properties.sparse_dim, properties.token_dim, properties.first_vector,
+            properties.max_tokens,
+            [read.gpuserve_model_label(handle, i).decode("utf-8") for i in range(properties.n_labels)],
+            properties.fingerprint.decode(), facts)
 
     # ----------------------------------------------------------------------------------- facts
 

@@ -53,7 +53,7 @@ class _Given:
     def read(self, library: Any, query: c_void_p, i: int) -> List[Entity]:
         """The entities of text ``i``."""
         n = c_size_t()
-        at: Optional[int] = library.gpuserve_entity_query_found(query, i, byref(n))
+        at: Optional[int] = library.gpuserve_entity_query_found(query, i, byref(n), None)
         encoded = self.texts[i].encode()
         made: List[Entity] = []
         for one in cast(at, POINTER(abi.FoundEntity))[:n.value] if at else ():

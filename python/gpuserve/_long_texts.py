@@ -118,14 +118,12 @@ def encode_long(model: "Handle", view: "View", texts: Sequence[str], spans: Opti
     """The vectors of each text; `fields` are options of the division, `how` of every job."""
     if not texts:
         return []
-    library = model._library
     owned = model._guarded(lambda: _create(model, texts, spans, fields), view)
     _run(model, view, owned, how)
-    n = c_size_t()
-    pointer = library.gpuserve_long_texts_chunks(owned.pointer, byref(n))
-    chunks = _array(pointer, (n.value, _COLUMNS), np.uint32)
-    shape = (library.gpuserve_long_texts_rows(owned.pointer), library.gpuserve_long_texts_columns(owned.pointer))
-    vectors = _array(library.gpuserve_long_texts_vectors(owned.pointer), shape, np.float32)
+    result = abi.new(abi.LongResult)
+    call(model._library.gpuserve_long_texts_result, owned.pointer, byref(result))
+    chunks = _array(result.chunks, (result.n_chunks, _COLUMNS), np.uint32)
+    vectors = _array(result.vectors, (result.n_vectors, result.dim), np.float32)
     first = np.searchsorted(chunks[:, _TEXT], np.arange(len(texts) + 1))
     late = fields["method"] == abi.LONG_LATE
     found: List[LongText] = []

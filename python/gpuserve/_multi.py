@@ -60,7 +60,7 @@ def outputs_of(view: "View", names: Optional[Sequence[str]]) -> List[str]:
 def _width(view: "View", name: str, dimensions: int) -> int:
     """Floats of a row."""
     return {"dense": dimensions or view.dim, "sparse": view.sparse_dim,
-            "colbert": int(view.facts["token_dim"]), "labels": len(view.labels)}[name]
+            "colbert": view.token_dim, "labels": len(view.labels)}[name]
 
 
 class Encoding:
@@ -110,7 +110,7 @@ class Encoding:
         if name == "sparse":
             return [compact(self._model._library, row) for row in output]
         if name == "colbert":
-            skipped = int(self._view.facts["first_vector"])
+            skipped = self._view.first_vector
             ends = [int(end) for end in offsets]
             return [output[min(ends[i] + skipped, ends[i + 1]):ends[i + 1]].copy() for i in range(n)]
         return output

@@ -274,7 +274,7 @@ class Lstm(Closing):
     def _end(self) -> None:
         # In a reference cycle the garbage collector may close the device first, which frees the weights.
         if self._handle and self._compute._handle:
-            self._compute._library.gpuserve_lstm_destroy(byref(self._handle))
+            self._compute._library.gpuserve_lstm_free(byref(self._handle))
 
     def close(self) -> None:
         """Free the weights."""

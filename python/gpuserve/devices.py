@@ -59,15 +59,15 @@ def select(selector: str = "auto", context: Optional[Context] = None) -> Device:
     reason = create_string_buffer(1024)
     with private_or(context) as used:
         call(used._library.gpuserve_device_select, used._open_handle(),
-             text(selector, "selector"), byref(info), reason, len(reason))
+             text(selector, "selector"), byref(info), 1, None, reason, len(reason))
     return _device(info, reason.value.decode("utf-8", "replace"))
 
 
 def select_all(selector: str, context: Optional[Context] = None) -> List[Device]:
     """All devices that match a selector, best first: ``"cuda:*"``, ``"auto:limit=3"``."""
     with private_or(context) as used:
-        return _listed(lambda *rest: call(used._library.gpuserve_device_select_all,
-                                          used._open_handle(), text(selector, "selector"), *rest))
+        return _listed(lambda *rest: call(used._library.gpuserve_device_select, used._open_handle(),
+                                          text(selector, "selector"), *rest, None, 0))
 
 
 def refresh(device: Device, context: Optional[Context] = None) -> Device:

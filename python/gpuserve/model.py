@@ -778,7 +778,7 @@ class Model(Directory, Handle):
         """The token vectors of each text."""
         alone = _texts.is_text(inputs)
         texts = [cast(str, inputs)] if alone else arguments.sequence(cast(Iterable[str], inputs))
-        width = int(view.facts["token_dim"])
+        width = view.token_dim
         found: List[Floats] = []
         options = {name: fields[name] for name in fields if name not in ("dimensions", "normalize")}
         for item in texts:

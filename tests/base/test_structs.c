@@ -45,6 +45,30 @@ Test(structs, less_than_the_frozen_size_is_refused)
     cr_assert(strstr(error.message, "struct_size is 15, less than 16"), "%s", error.message);
 }
 
+Test(structs, an_older_output_struct_receives_its_own_fields)
+{
+    gpuserve_error error = GPUSERVE_ERROR_INIT;
+    struct later to = { .struct_size = sizeof(gpuserve_swap_options), .new_field = 77 };
+    const struct later from = {
+        .struct_size = sizeof(from), .allow = 3, .fingerprint = "f", .new_field = 5
+    };
+
+    cr_assert_eq(gsv_write_struct(&to, &from, sizeof(from), "gpuserve_swap_options", &error),
+                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(to.struct_size, sizeof(gpuserve_swap_options));
+    cr_assert_eq(to.allow, 3);
+    cr_assert_str_eq(to.fingerprint, "f");
+    cr_assert_eq(to.new_field, 77, "a byte behind the caller's struct was written");
+    to.struct_size = sizeof(gpuserve_swap_options) - 1;
+    to.allow = 9;
+    cr_assert_eq(gsv_write_struct(&to, &from, sizeof(from), "gpuserve_swap_options", &error),
+                 GPUSERVE_E_INVALID);
+    cr_assert(strstr(error.message, "struct_size is 15, less than 16"), "%s", error.message);
+    cr_assert_eq(to.allow, 9);
+    cr_assert_eq(gsv_write_struct(NULL, &from, sizeof(from), "gpuserve_swap_options", &error),
+                 GPUSERVE_E_INVALID);
+}
+
 Test(structs, a_struct_without_a_frozen_size_has_that_of_this_version)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;

@@ -92,7 +92,7 @@ static void run_way(const struct problem *p, const struct way *way, const char *
                   way->device, way->variant);
     cr_expect_leq(distance(c_n, p->c_n, p->n_state), way->room, "%s on %s, variant %u: c_n", name,
                   way->device, way->variant);
-    gpuserve_lstm_destroy(&lstm);
+    gpuserve_lstm_free(&lstm);
     cr_assert_null(lstm);
     gpuserve_compute_close(&compute);
     free(output), free(h_n), free(c_n);
@@ -353,7 +353,7 @@ Test(lstm, more_sequences_than_fit)
         job.output = outputs[d] = poison_floats((size_t)n);
         cr_assert_eq(gpuserve_lstm_create(&lstm, compute, &network, &error), GPUSERVE_OK);
         cr_assert_eq(gpuserve_lstm_run(lstm, &job, NULL, &error), GPUSERVE_OK, "%s", error.message);
-        gpuserve_lstm_destroy(&lstm);
+        gpuserve_lstm_free(&lstm);
         gpuserve_compute_close(&compute);
     }
     cr_expect_leq(distance(outputs[1], outputs[0], (size_t)n), 1e-6);
@@ -412,7 +412,7 @@ Test(lstm, refuses_bad_networks)
     n.weights = p.weights;
     p.weights[3].weight_hh = NULL;
     expect_create(compute, &n, GPUSERVE_E_INVALID, "weights[3].weight_hh is NULL");
-    gpuserve_lstm_destroy(NULL);
+    gpuserve_lstm_free(NULL);
     gpuserve_compute_close(&compute);
     free(p.floats);
 }
@@ -470,7 +470,7 @@ Test(lstm, refuses_bad_jobs)
     j.n_sequences = 0;
     j.cu_seqlens = NULL;
     cr_expect_eq(gpuserve_lstm_run(lstm, &j, NULL, NULL), GPUSERVE_OK);
-    gpuserve_lstm_destroy(&lstm);
+    gpuserve_lstm_free(&lstm);
     gpuserve_compute_close(&compute);
     free(output);
     free(p.floats);

@@ -156,7 +156,7 @@ static void rank_on(gpuserve_model *model, uint32_t score, float *scores, size_t
 
     options.score = score;
     cr_assert_eq(gpuserve_rerank(model, "w20 w21 w3", documents, N_DOCUMENTS, scores, order,
-                                 N_DOCUMENTS, &options, &error),
+                                 N_DOCUMENTS, &options, NULL, &error),
                  GPUSERVE_OK, "%s", error.message);
 }
 
@@ -290,9 +290,9 @@ Test(cuda_public, without_a_device)
                      error.message);
         cr_expect_null(model);
         cr_expect(strstr(error.message, "driver"), "%s", error.message);
-        cr_expect_eq(
-            gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), &error),
-            GPUSERVE_OK);
+        cr_expect_eq(gpuserve_device_select(context, "auto", &device, 1, NULL, reason,
+                                            sizeof(reason), &error),
+                     GPUSERVE_OK);
         cr_expect_str_eq(device.selector, "cpu");
         cr_expect(reason[0], "it says why");
         gpuserve_context_unref(&context);
@@ -316,8 +316,9 @@ Test(cuda_public, a_gpu_that_is_too_old)
     cr_expect(strstr(error.message, "compute capability 7.5"), "%s", error.message);
     cr_expect(strstr(error.message, "8.0 or newer"), "%s", error.message);
     cr_expect(strstr(error.hint, "cpu"), "%s", error.hint);
-    cr_expect_eq(gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), &error),
-                 GPUSERVE_OK);
+    cr_expect_eq(
+        gpuserve_device_select(context, "auto", &device, 1, NULL, reason, sizeof(reason), &error),
+        GPUSERVE_OK);
     cr_expect_str_eq(device.selector, "cpu");
     cr_expect(strstr(reason, "7.5"), "%s", reason);
     gpuserve_context_unref(&context);

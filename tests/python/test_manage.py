@@ -197,11 +197,13 @@ class Facts(Case):
             "gpuserve_context_ref", "gpuserve_model_ref",  # Python counts its own references
             "gpuserve_dot", "gpuserve_vector_ranges_read",  # numpy
             "gpuserve_status_name",                       # the classes of errors
-            "gpuserve_model_rerank_method",               # in info()
-            "gpuserve_model_head", "gpuserve_model_head_count",  # in info()
+            # gpuserve_model_get_properties has them
+            "gpuserve_model_dim", "gpuserve_model_max_tokens", "gpuserve_model_label_count",
+            "gpuserve_model_fingerprint",
+            "gpuserve_model_head",                        # in info()
             "gpuserve_long_texts_run",                    # Python runs the jobs one by one, for signals
-            # gpuserve_entity_query_run submits, waits and decodes; texts are cut only on request
-            "gpuserve_entity_query_job", "gpuserve_entity_query_decode", "gpuserve_entity_query_truncated",
+            # gpuserve_entity_query_run submits, waits and decodes
+            "gpuserve_entity_query_job", "gpuserve_entity_query_decode",
         }
         sources = "".join(path.read_text() for path in Path(ROOT, "python/gpuserve").rglob("*.py")
                           if path.name != "abi.py")

@@ -77,7 +77,7 @@ class Library:
     """The library; `after` is called with its name when one of its functions returns. `n_open` counts handles."""
     OPENS = ("gpuserve_context_create", "gpuserve_compute_open", "gpuserve_model_open", "gpuserve_lstm_create",
              "gpuserve_context_find")
-    CLOSES = ("gpuserve_context_unref", "gpuserve_compute_close", "gpuserve_model_close", "gpuserve_lstm_destroy")
+    CLOSES = ("gpuserve_context_unref", "gpuserve_compute_close", "gpuserve_model_close", "gpuserve_lstm_free")
 
     def __init__(self, library):
         self._library = library

@@ -175,7 +175,7 @@ static int run_path(struct path *path, const struct network *network)
     job.output_capacity = n;
     if (gpuserve_lstm_run(path->lstm, &job, &result, &error) == GPUSERVE_E_UNSUPPORTED) {
         path->skipped = cli_copy(error.message, strlen(error.message));
-        gpuserve_lstm_destroy(&path->lstm);
+        gpuserve_lstm_free(&path->lstm);
         return CLI_OK;
     }
     if (error.status != GPUSERVE_OK)
@@ -338,7 +338,7 @@ static int measure(struct network *network, gpuserve_context *context, const str
         if (paths[i].lstm)
             json_object_set_new(json_array_get(rows, (size_t)i + 1), "difference",
                                 json_real(paths[i].difference));
-        gpuserve_lstm_destroy(&paths[i].lstm);
+        gpuserve_lstm_free(&paths[i].lstm);
         gpuserve_compute_close(&paths[i].compute);
         free(paths[i].skipped);
     }

@@ -314,8 +314,8 @@ int cli_bench_share(const struct cli_args *args)
     share->device = none;
     share->seconds = args->seconds > 0 ? args->seconds : DEFAULT_SECONDS;
     result = cli_context(&share->context, args);
-    if (result == CLI_OK && gpuserve_device_select(share->context, args->device, &share->device,
-                                                   NULL, 0, &error) != GPUSERVE_OK)
+    if (result == CLI_OK && gpuserve_device_select(share->context, args->device, &share->device, 1,
+                                                   NULL, NULL, 0, &error) != GPUSERVE_OK)
         result = cli_fail_with(&error, NULL);
     rows = json_array();
     if (result == CLI_OK)

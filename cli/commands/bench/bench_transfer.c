@@ -95,7 +95,8 @@ static int limit_size(struct transfer_bench *bench, const struct cli_args *args)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     uint64_t limit;
 
-    if (gpuserve_device_select(bench->context, "cpu", &host, NULL, 0, &error) != GPUSERVE_OK)
+    if (gpuserve_device_select(bench->context, "cpu", &host, 1, NULL, NULL, 0, &error) !=
+        GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     limit = bench->is_cpu ? host.memory_free_bytes / 2 : bench->device.memory_free_bytes;
     if (limit > host.memory_free_bytes)
@@ -127,8 +128,8 @@ static int open_device(struct transfer_bench *bench, const struct cli_args *args
     if (gpuserve_compute_open(&bench->compute, bench->context, &options, &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     selector = gpuserve_compute_device(bench->compute);
-    if (gpuserve_device_select(bench->context, selector, &bench->device, NULL, 0, &error) !=
-        GPUSERVE_OK)
+    if (gpuserve_device_select(bench->context, selector, &bench->device, 1, NULL, NULL, 0,
+                               &error) != GPUSERVE_OK)
         return cli_fail_with(&error, NULL);
     bench->is_cpu = strcmp(selector, "cpu") == 0;
     return CLI_OK;

@@ -3,7 +3,6 @@
  * the first version that has the struct. gsv_read_struct() refuses a smaller struct_size. The lines
  * of released versions never change: their programs pass these sizes. */
 { "gpuserve_batch_counts", 40 }, /* 0.2.0 */
-{ "gpuserve_classify_options", 80 }, /* 0.2.0 */
 { "gpuserve_compute_options", 16 }, /* 0.2.0 */
 { "gpuserve_compute_result", 24 }, /* 0.2.0 */
 { "gpuserve_context_options", 64 }, /* 0.2.0 */
@@ -11,7 +10,6 @@
 { "gpuserve_convert_report", 104 }, /* 0.2.0 */
 { "gpuserve_device_info", 480 }, /* 0.2.0 */
 { "gpuserve_doctor_options", 24 }, /* 0.2.0 */
-{ "gpuserve_embed_options", 80 }, /* 0.2.0 */
 { "gpuserve_entity_request", 72 }, /* 0.2.0 */
 { "gpuserve_error", 1040 }, /* 0.2.0 */
 { "gpuserve_footprint", 64 }, /* 0.2.0 */
@@ -20,13 +18,15 @@
 { "gpuserve_http_options", 328 }, /* 0.2.0 */
 { "gpuserve_job", 248 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
+{ "gpuserve_long_result", 48 }, /* 0.2.0 */
 { "gpuserve_lstm_job", 96 }, /* 0.2.0 */
 { "gpuserve_lstm_network", 40 }, /* 0.2.0 */
 { "gpuserve_matmul_job", 112 }, /* 0.2.0 */
 { "gpuserve_model_counts", 40 }, /* 0.2.0 */
 { "gpuserve_model_options", 200 }, /* 0.2.0 */
+{ "gpuserve_model_properties", 160 }, /* 0.2.0 */
 { "gpuserve_profile_options", 32 }, /* 0.2.0 */
-{ "gpuserve_rerank_options", 104 }, /* 0.2.0 */
+{ "gpuserve_rerank_options", 56 }, /* 0.2.0 */
 { "gpuserve_result", 168 }, /* 0.2.0 */
 { "gpuserve_stats", 272 }, /* 0.2.0 */
 { "gpuserve_swap_options", 16 }, /* 0.2.0 */

@@ -270,8 +270,7 @@ static bool count_ids(struct gsv_exchange *exchange, const struct tensor *mask, 
 static bool take_ids(struct gsv_exchange *exchange, const struct tensor *ids, size_t row, size_t n,
                      int32_t *to)
 {
-    const json_int_t n_ids =
-        json_integer_value(json_object_get(exchange->served->facts, "vocab_size"));
+    const json_int_t n_ids = (json_int_t)exchange->served->properties.vocab_size;
 
     for (size_t i = 0; i < n; i++) {
         int64_t id = 0;

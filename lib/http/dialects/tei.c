@@ -203,7 +203,7 @@ static void embed_sparse(struct gsv_exchange *exchange)
 
     if (!gsv_request_body_model(exchange))
         return;
-    if (gpuserve_model_sparse_dim(exchange->served->model) == 0) {
+    if (!gsv_served_has(exchange->served, GPUSERVE_TASK_SPARSE)) {
         gsv_refuse(exchange, GSV_P_UNSUPPORTED, "model",
                    "model \"%s\" makes no sparse embeddings: it is not a masked language model",
                    exchange->served->name);
@@ -241,7 +241,7 @@ static void invoke(struct gsv_exchange *exchange)
     served = exchange->served;
     if (served->n_labels > 0)
         gsv_tei_predict(exchange);
-    else if (!served->can_embed && gpuserve_model_sparse_dim(served->model) > 0)
+    else if (!served->can_embed && gsv_served_has(served, GPUSERVE_TASK_SPARSE))
         embed_sparse(exchange);
     else
         embed(exchange);

@@ -332,7 +332,7 @@ static void classify(struct gsv_exchange *exchange, const json_t *parameters)
 static void embed(struct gsv_exchange *exchange, const json_t *parameters, bool is_google)
 {
     const bool is_sparse =
-        !exchange->served->can_embed && gpuserve_model_sparse_dim(exchange->served->model) > 0;
+        !exchange->served->can_embed && gsv_served_has(exchange->served, GPUSERVE_TASK_SPARSE);
     const bool truncate = is_google || exchange->server->options.auto_truncate;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     struct gsv_inputs inputs;

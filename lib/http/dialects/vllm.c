@@ -356,7 +356,6 @@ static void score_max_sims(struct gsv_exchange *exchange, struct score_sides *si
 
 static void score(struct gsv_exchange *exchange)
 {
-    gpuserve_rerank_method method;
     struct score_sides *sides = gsv_exchange_alloc(exchange, 1, sizeof(*sides));
     gpuserve_job job = GPUSERVE_JOB_INIT;
     bool activation = true;
@@ -370,10 +369,9 @@ static void score(struct gsv_exchange *exchange)
         return;
     sides->is_raw = !activation;
     sides->truncation = job.truncation;
-    method = gpuserve_model_rerank_method(exchange->served->model);
-    if (method == GPUSERVE_RERANK_CROSS_ENCODER)
+    if (exchange->served->properties.rerank_method == GPUSERVE_RERANK_CROSS_ENCODER)
         score_pairs(exchange, sides, &job);
-    else if (method == GPUSERVE_RERANK_MAX_SIM)
+    else if (exchange->served->properties.rerank_method == GPUSERVE_RERANK_MAX_SIM)
         score_max_sims(exchange, sides);
     else
         score_cosines(exchange, sides, &job);

@@ -105,6 +105,8 @@ struct gsv_long {
         how; /* private: fields of every job; the rest is for the start after calibration */
     struct gsv_inputs inputs;
     gsv_handler finish;
+    const gpuserve_chunk *chunks; /* [n_chunks] of the exchange's long texts, for `finish` */
+    size_t n_chunks;
 };
 
 /* Reads `chunking` or `late_chunking`; is_asked stays false without them. False after gsv_refuse.

@@ -234,31 +234,22 @@ void gsv_put_compact(struct gsv_exchange *exchange, const struct gsv_compact *co
 
 /* ------------------------------------------------------------------------------------ outputs */
 
-/* Names in requests and replies, of a task's name in the model's facts. */
+/* Names in requests and replies. */
 static const struct {
-    const char *name, *fact;
+    const char *name;
     uint32_t task;
 } kinds[] = {
-    { "dense", "embed", GPUSERVE_TASK_EMBED },
-    { "sparse", "sparse", GPUSERVE_TASK_SPARSE },
-    { "colbert", "token_vectors", GPUSERVE_TASK_TOKEN_VECTORS },
-    { "labels", "classify", GPUSERVE_TASK_CLASSIFY },
+    { "dense", GPUSERVE_TASK_EMBED },
+    { "sparse", GPUSERVE_TASK_SPARSE },
+    { "colbert", GPUSERVE_TASK_TOKEN_VECTORS },
+    { "labels", GPUSERVE_TASK_CLASSIFY },
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 enum { LABELS = 3 };
 
 static bool has(const struct gsv_exchange *exchange, size_t kind)
 {
-    const json_t *tasks = json_object_get(exchange->served->facts, "tasks");
-    json_t *task;
-    size_t i;
-
-    json_array_foreach(tasks, i, task)
-    {
-        if (json_is_string(task) && strcmp(json_string_value(task), kinds[kind].fact) == 0)
-            return true;
-    }
-    return false;
+    return gsv_served_has(exchange->served, kinds[kind].task);
 }
 
 /* Names the outputs of the model, or all of them. */
@@ -332,7 +323,7 @@ bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *s
                          gpuserve_job *job)
 {
     const json_t *list = gsv_member_given(exchange->json, "outputs");
-    const size_t sparse_dim = gpuserve_model_sparse_dim(exchange->served->model);
+    const size_t sparse_dim = exchange->served->properties.sparse_dim;
     bool wanted[N_KINDS] = { false }, is_first = true;
 
     job->task = GPUSERVE_TASK_EMBED;
@@ -346,8 +337,7 @@ bool gsv_output_set_read(struct gsv_exchange *exchange, struct gsv_output_set *s
         return gsv_require_embedder(exchange);
     set->is_given = true;
     set->has_dense = wanted[0];
-    set->first_vector =
-        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
+    set->first_vector = exchange->served->properties.first_vector;
     for (size_t kind = 0; kind < N_KINDS; kind++) {
         if (!wanted[kind])
             continue;

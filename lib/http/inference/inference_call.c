@@ -59,13 +59,13 @@ static size_t columns_of(const struct gsv_exchange *exchange, uint32_t task)
     case GPUSERVE_TASK_CLASSIFY:
         return gsv_job_labels(exchange, &exchange->work.job);
     case GPUSERVE_TASK_SPARSE:
-        return gpuserve_model_sparse_dim(served->model);
+        return served->properties.sparse_dim;
     case GPUSERVE_TASK_TOKEN_LABELS:
         return served->n_token_labels;
     case GPUSERVE_TASK_MAX_SIM:
         return 1;
     default:
-        return (size_t)json_integer_value(json_object_get(served->facts, "token_dim"));
+        return served->properties.token_dim;
     }
 }
 

@@ -107,8 +107,7 @@ static bool read_ids(struct gsv_exchange *exchange, const json_t *list, size_t i
     json_array_foreach(list, i, value)
     {
         const json_int_t id = json_integer_value(value);
-        const json_int_t n_ids =
-            json_integer_value(json_object_get(exchange->served->facts, "vocab_size"));
+        const json_int_t n_ids = (json_int_t)exchange->served->properties.vocab_size;
 
         if (!json_is_integer(value))
             return gsv_refuse(

@@ -106,7 +106,8 @@ static void put_text(struct gsv_exchange *exchange, size_t i)
     struct gsv_text_position position = { 0 };
     struct gsv_buffer *to = &exchange->reply;
     size_t n;
-    const gpuserve_found_entity *found = gpuserve_entity_query_found(exchange->entities, i, &n);
+    const gpuserve_found_entity *found =
+        gpuserve_entity_query_found(exchange->entities, i, &n, NULL);
 
     gsv_buffer_text(to, "[");
     for (size_t j = 0; j < n; j++) {
@@ -176,9 +177,12 @@ static void start(struct gsv_exchange *exchange, struct gsv_inputs *inputs,
         refuse_query(exchange, st, &error);
         return;
     }
-    for (size_t i = 0; i < inputs->n; i++)
-        exchange->usage.n_truncated +=
-            (size_t)gpuserve_entity_query_truncated(exchange->entities, i);
+    for (size_t i = 0; i < inputs->n; i++) {
+        uint32_t truncated = 0;
+
+        (void)gpuserve_entity_query_found(exchange->entities, i, NULL, &truncated);
+        exchange->usage.n_truncated += truncated;
+    }
     gpuserve_entity_query_job(exchange->entities, &job);
     inputs->texts = NULL;
     inputs->sizes = NULL;

@@ -9,19 +9,11 @@
 
 #include <string.h>
 
-static size_t fact(const struct gsv_exchange *exchange, const char *name)
-{
-    const json_t *late = json_object_get(exchange->served->facts, "late");
-
-    return (size_t)json_integer_value(json_object_get(late, name));
-}
-
 size_t gsv_late_limit(const struct gsv_exchange *exchange, uint32_t role)
 {
-    const size_t limit =
-        fact(exchange, role == GPUSERVE_ROLE_QUERY ? "query_tokens" : "document_tokens");
+    const gpuserve_model_properties *properties = &exchange->served->properties;
 
-    return limit > 0 && limit < exchange->served->max_tokens ? limit : exchange->served->max_tokens;
+    return role == GPUSERVE_ROLE_QUERY ? properties->query_tokens : properties->document_tokens;
 }
 
 static bool is_query(const gpuserve_job *job)
@@ -39,7 +31,7 @@ uint32_t gsv_late_role(const gpuserve_job *job, const struct gsv_inputs *inputs)
 size_t gsv_late_expansion(const struct gsv_exchange *exchange, const gpuserve_job *job)
 {
     return job->role == GPUSERVE_ROLE_QUERY || (job->role == GPUSERVE_ROLE_DEFAULT && is_query(job))
-               ? fact(exchange, "expanded_tokens")
+               ? exchange->served->properties.expanded_tokens
                : 0;
 }
 
@@ -66,8 +58,7 @@ bool gsv_late_vectors_start(struct gsv_exchange *exchange, const struct gsv_inpu
 float *gsv_late_vectors(const struct gsv_exchange *exchange, size_t i, size_t *n)
 {
     const size_t *offsets = exchange->work.job.token_offsets;
-    const size_t skipped =
-        (size_t)json_integer_value(json_object_get(exchange->served->facts, "first_vector"));
+    const size_t skipped = exchange->served->properties.first_vector;
 
     *n = offsets[i + 1] - offsets[i];
     *n = *n > skipped ? *n - skipped : 0;

@@ -197,16 +197,21 @@ static bool advance(struct gsv_exchange *exchange)
     struct gsv_long *wanted = exchange->long_wanted;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_job job = wanted->how;
-    const gpuserve_status st = gpuserve_long_texts_next(exchange->long_texts, &job, &error);
+    gpuserve_long_result result = GPUSERVE_LONG_RESULT_INIT;
+    gpuserve_status st = gpuserve_long_texts_next(exchange->long_texts, &job, &error);
 
     if (st != GPUSERVE_OK)
         return gsv_refuse_error(exchange, st, &error);
     if (job.n_items > 0)
         return gsv_call_submit(exchange, &job, on_block);
-    exchange->work.job.n_items = gpuserve_long_texts_rows(exchange->long_texts);
-    exchange->work.job.output =
-        (float *)(uintptr_t)gpuserve_long_texts_vectors(exchange->long_texts);
-    exchange->work.columns = gpuserve_long_texts_columns(exchange->long_texts);
+    st = gpuserve_long_texts_result(exchange->long_texts, &result, &error);
+    if (st != GPUSERVE_OK)
+        return gsv_refuse_error(exchange, st, &error);
+    wanted->chunks = result.chunks;
+    wanted->n_chunks = result.n_chunks;
+    exchange->work.job.n_items = result.n_vectors;
+    exchange->work.job.output = (float *)(uintptr_t)result.vectors;
+    exchange->work.columns = result.dim;
     wanted->finish(exchange);
     return true;
 }
@@ -240,14 +245,16 @@ static bool create(struct gsv_exchange *exchange)
     struct gsv_long *wanted = exchange->long_wanted;
     const struct gsv_inputs *inputs = &wanted->inputs;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    const gpuserve_status st =
+    gpuserve_long_result result = GPUSERVE_LONG_RESULT_INIT;
+    gpuserve_status st =
         gpuserve_long_texts_create(&exchange->long_texts, exchange->served->model, inputs->texts,
                                    inputs->sizes, inputs->n, &wanted->options, &error);
 
+    if (st == GPUSERVE_OK)
+        st = gpuserve_long_texts_result(exchange->long_texts, &result, &error);
     if (st != GPUSERVE_OK)
         return refuse_chunking(exchange, st, &error);
-    if (!gsv_call_check_reply(exchange, gpuserve_long_texts_rows(exchange->long_texts),
-                              gpuserve_long_texts_columns(exchange->long_texts)))
+    if (!gsv_call_check_reply(exchange, result.n_vectors, result.dim))
         return false;
     exchange->usage.n_characters += inputs->n_characters;
     return advance(exchange);
@@ -280,8 +287,7 @@ void gsv_put_chunks(struct gsv_exchange *exchange, const struct gsv_long *wanted
                     size_t *at)
 {
     struct gsv_buffer *to = &exchange->reply;
-    size_t n = 0;
-    const gpuserve_chunk *chunks = gpuserve_long_texts_chunks(exchange->long_texts, &n);
+    const gpuserve_chunk *chunks = wanted->chunks;
     const char *comma = "";
 
     if (!wanted->is_asked || wanted->is_joined)
@@ -292,7 +298,7 @@ void gsv_put_chunks(struct gsv_exchange *exchange, const struct gsv_long *wanted
         return;
     }
     gsv_buffer_text(to, ",\"spans\":[");
-    for (; *at < n && chunks[*at].row == i; ++*at, comma = ",")
+    for (; *at < wanted->n_chunks && chunks[*at].row == i; ++*at, comma = ",")
         gsv_buffer_format(to, "%s[%u,%u]", comma, chunks[*at].begin, chunks[*at].end);
     gsv_buffer_text(to, "]");
 }

@@ -78,7 +78,7 @@ bool gsv_rerank_read_instruction(struct gsv_exchange *exchange, struct gsv_reran
 {
     if (!instruction || json_is_null(instruction))
         return true;
-    if (!json_object_get(exchange->served->facts, "pair_template"))
+    if (!exchange->served->properties.takes_instruction)
         return gsv_refuse(exchange, GSV_P_UNSUPPORTED, "instruction",
                           "`instruction` is not supported: the model is not a reranker that "
                           "follows instructions");
@@ -230,10 +230,9 @@ static bool start_query(struct gsv_exchange *exchange, struct gsv_rerank *rerank
 static bool has_method(const struct gsv_served *served, gpuserve_rerank_method method)
 {
     if (method == GPUSERVE_RERANK_CROSS_ENCODER)
-        return gpuserve_model_rerank_method(served->model) == method;
-    return method == GPUSERVE_RERANK_COSINE
-               ? served->dim > 0
-               : json_is_true(json_object_get(served->facts, "late_interaction"));
+        return served->properties.rerank_method == (uint32_t)method;
+    return method == GPUSERVE_RERANK_COSINE ? served->dim > 0
+                                            : gsv_served_has(served, GPUSERVE_TASK_MAX_SIM);
 }
 
 /* The field `method`, else the model's own. */
@@ -248,7 +247,8 @@ static bool choose_method(struct gsv_exchange *exchange, gpuserve_rerank_method 
 
     if (!gsv_member_choice(exchange, exchange->json, "method", names, &chosen))
         return false;
-    *method = chosen == UINT32_MAX ? gpuserve_model_rerank_method(served->model) : methods[chosen];
+    *method = chosen == UINT32_MAX ? (gpuserve_rerank_method)served->properties.rerank_method
+                                   : methods[chosen];
     if (*method == GPUSERVE_RERANK_DEFAULT)
         return gsv_refuse(
             exchange, GSV_P_UNSUPPORTED, "model",

@@ -195,7 +195,7 @@ static bool start_pairs(struct gsv_exchange *exchange, const json_t *text, const
 
 static bool is_nli(const struct gsv_exchange *exchange)
 {
-    return json_object_get(exchange->served->facts, "entailment_label") != NULL;
+    return exchange->served->properties.entailment_label >= 0;
 }
 
 static bool check_model(struct gsv_exchange *exchange)

@@ -50,20 +50,6 @@ static const char *text_of(const json_t *facts, const char *key)
     return text ? text : "";
 }
 
-static bool has_task(const json_t *facts, const char *task)
-{
-    const json_t *tasks = json_object_get(facts, "tasks");
-    json_t *one;
-    size_t i;
-
-    json_array_foreach(tasks, i, one)
-    {
-        if (json_is_string(one) && strcmp(json_string_value(one), task) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* 0 if it is unknown: the path of a model is a directory or a file. */
 static time_t modified_time(const char *path)
 {
@@ -81,7 +67,9 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
         gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for model \"%s\"", name);
         return NULL;
     }
-    served->facts = read_facts(model, error);
+    served->properties = (gpuserve_model_properties)GPUSERVE_MODEL_PROPERTIES_INIT;
+    if (gpuserve_model_get_properties(model, &served->properties, error) == GPUSERVE_OK)
+        served->facts = read_facts(model, error);
     if (!served->facts) {
         free(served);
         return NULL;
@@ -96,14 +84,14 @@ static struct gsv_served *describe(gpuserve_model *model, bool owned, const char
     served->dtype = text_of(served->facts, "dtype");
     served->products_dtype = text_of(served->facts, "products_dtype");
     served->space = gpuserve_model_fingerprint(model);
-    served->dim = gpuserve_model_dim(model);
-    served->max_tokens = gpuserve_model_max_tokens(model);
-    if (has_task(served->facts, "token_labels"))
-        served->n_token_labels = gpuserve_model_label_count(model);
+    served->dim = served->properties.dim;
+    served->max_tokens = served->properties.max_tokens;
+    if (gsv_served_has(served, GPUSERVE_TASK_TOKEN_LABELS))
+        served->n_token_labels = served->properties.n_labels;
     else
-        served->n_labels = gpuserve_model_label_count(model);
-    served->can_embed = has_task(served->facts, "embed");
-    served->finds_entities = has_task(served->facts, "entities");
+        served->n_labels = served->properties.n_labels;
+    served->can_embed = gsv_served_has(served, GPUSERVE_TASK_EMBED);
+    served->finds_entities = served->properties.finds_entities == 1;
     /* Cross-encoders have one label: the relevance of the second text to the first. */
     served->is_reranker = served->n_labels == 1;
     served->modified = modified_time(text_of(served->facts, "path"));
@@ -484,7 +472,7 @@ gpuserve_status gsv_served_try(const struct gsv_served *served, gpuserve_error *
 {
     char varied[40];
     const char *const text = varied, *const pair = "steady";
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const size_t n = served->can_embed ? served->dim : served->n_labels;
     gpuserve_status st;
     float *row;

@@ -67,6 +67,7 @@ struct gsv_served {
     bool owned;       /* opened by the server, which closes it */
     const char *name; /* borrowed from the entry */
     json_t *facts;    /* model info: the JSON of gpuserve_model_info() */
+    gpuserve_model_properties properties;
     const char *device, *dtype, *products_dtype, *space; /* borrowed from facts and model */
     size_t dim, max_tokens;
     size_t n_labels, n_token_labels; /* one of them is 0: labels are of texts or of tokens */
@@ -129,6 +130,12 @@ gpuserve_status gsv_models_load(struct gsv_models *models, struct gsv_entry *ent
                                 gpuserve_error *error);
 gpuserve_status gsv_models_unload(struct gsv_models *models, struct gsv_entry *entry,
                                   gpuserve_error *error);
+
+/* Whether the model supports a gpuserve_task. */
+static inline bool gsv_served_has(const struct gsv_served *served, uint32_t task)
+{
+    return served->properties.tasks >> task & 1;
+}
 
 /* The model's prompts by name, a JSON object; borrowed from the model info. */
 const json_t *gsv_served_prompts(const struct gsv_served *served);

@@ -75,16 +75,12 @@ static gpuserve_device_info *element(gpuserve_device_info *devices, size_t i)
 }
 
 static gpuserve_status check_array(gpuserve_context *context, const gpuserve_device_info *devices,
-                                   size_t capacity, const size_t *n, gpuserve_error *error)
+                                   size_t capacity, gpuserve_error *error)
 {
     const gpuserve_status st = gsv_context_check(context, error);
 
-    if (st != GPUSERVE_OK)
-        return st;
-    if (!n)
-        return gsv_fail(error, GPUSERVE_E_INVALID, "`n` is NULL");
-    return capacity == 0
-               ? GPUSERVE_OK
+    return st != GPUSERVE_OK || capacity == 0
+               ? st
                : gsv_check_struct(devices, sizeof(*devices), "gpuserve_device_info", error);
 }
 
@@ -94,8 +90,10 @@ GPUSERVE_API gpuserve_status gpuserve_device_list(gpuserve_context *context,
 {
     struct gsv_device_choice choice;
     struct gsv_cuda_view *view = NULL;
-    gpuserve_status st = check_array(context, devices, capacity, n, error);
+    gpuserve_status st = check_array(context, devices, capacity, error);
 
+    if (st == GPUSERVE_OK && !n)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "`n` is NULL");
     if (st == GPUSERVE_OK)
         st = gsv_device_choose(context, "cpu", &choice, error);
     if (st != GPUSERVE_OK)
@@ -133,49 +131,18 @@ static struct gsv_cuda_view *view_for(gpuserve_context *context,
     return view;
 }
 
-static gpuserve_status select_info(gpuserve_context *context, const char *selector,
-                                   gpuserve_device_info *device, char *reason, size_t reason_bytes,
-                                   gpuserve_error *error)
-{
-    struct gsv_device_choice choice;
-    struct gsv_cuda_view *view;
-    const gpuserve_status st = gsv_device_choose(context, selector, &choice, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    view = view_for(context, &choice);
-    fill_info(context, view, &choice, device);
-    gsv_cuda_view_free(&view);
-    if (reason_bytes > 0)
-        snprintf(reason, reason_bytes, "%s", choice.reason);
-    return GPUSERVE_OK;
-}
-
 GPUSERVE_API gpuserve_status gpuserve_device_select(gpuserve_context *context, const char *selector,
-                                                    gpuserve_device_info *device, char *reason,
-                                                    size_t reason_bytes, gpuserve_error *error)
-{
-    gpuserve_status st = gsv_context_check(context, error);
-
-    if (st == GPUSERVE_OK)
-        st = gsv_check_struct(device, sizeof(*device), "gpuserve_device_info", error);
-    if (st == GPUSERVE_OK && !reason && reason_bytes > 0)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "`reason` is NULL but reason_bytes is not 0");
-    return st == GPUSERVE_OK ? select_info(context, selector, device, reason, reason_bytes, error)
-                             : st;
-}
-
-GPUSERVE_API gpuserve_status gpuserve_device_select_all(gpuserve_context *context,
-                                                        const char *selector,
-                                                        gpuserve_device_info *devices,
-                                                        size_t capacity, size_t *n,
-                                                        gpuserve_error *error)
+                                                    gpuserve_device_info *devices, size_t capacity,
+                                                    size_t *n, char *reason, size_t reason_bytes,
+                                                    gpuserve_error *error)
 {
     struct gsv_device_choice *choices = NULL;
     struct gsv_cuda_view *view;
     size_t count = 0;
-    gpuserve_status st = check_array(context, devices, capacity, n, error);
+    gpuserve_status st = check_array(context, devices, capacity, error);
 
+    if (st == GPUSERVE_OK && !reason && reason_bytes > 0)
+        st = gsv_fail(error, GPUSERVE_E_INVALID, "`reason` is NULL but reason_bytes is not 0");
     if (st == GPUSERVE_OK)
         st = gsv_device_choose_all(context, selector, false, &choices, &count, error);
     if (st != GPUSERVE_OK)
@@ -184,8 +151,11 @@ GPUSERVE_API gpuserve_status gpuserve_device_select_all(gpuserve_context *contex
     for (size_t i = 0; i < count && i < capacity; i++)
         fill_info(context, view, &choices[i], element(devices, i));
     gsv_cuda_view_free(&view);
+    if (reason_bytes > 0)
+        snprintf(reason, reason_bytes, "%s", choices[0].reason);
     free(choices);
-    *n = count;
+    if (n)
+        *n = count;
     return GPUSERVE_OK;
 }
 
@@ -203,5 +173,5 @@ GPUSERVE_API gpuserve_status gpuserve_device_refresh(gpuserve_context *context,
     snprintf(selector, sizeof(selector), "%.63s", device->selector);
     if (selector[0] == '\0')
         return gsv_fail(error, GPUSERVE_E_INVALID, "the device has no selector");
-    return select_info(context, selector, device, NULL, 0, error);
+    return gpuserve_device_select(context, selector, device, 1, NULL, NULL, 0, error);
 }

@@ -262,7 +262,7 @@ GPUSERVE_API gpuserve_status gpuserve_entities(gpuserve_model *handle, const flo
     gpuserve_status st = gsv_handle_check(handle, error);
 
     if (st == GPUSERVE_OK)
-        st = check_entities(&t, info->n_labels, entities, n_entities, error);
+        st = check_entities(&t, info->properties.n_labels, entities, n_entities, error);
     if (st == GPUSERVE_OK && aggregation > GPUSERVE_AGGREGATION_NONE)
         st = gsv_handle_pin(handle, &model, error);
     if (st != GPUSERVE_OK)

@@ -14,6 +14,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 
 #include <stdlib.h>
@@ -325,14 +326,14 @@ GPUSERVE_API gpuserve_status gpuserve_entity_query_run(gpuserve_entity_query *qu
                                                        gpuserve_error *error)
 {
     const uint64_t begin_ns = gsv_now_ns();
-    gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_result sum = GPUSERVE_RESULT_INIT;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_job job;
+    gpuserve_status st;
 
     if (!query)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`query` is NULL");
-    if (given)
-        st = gsv_read_struct(&job, sizeof(job), given, "gpuserve_job", error);
+    st = gsv_read_job_options(&job, given, GSV_JOB_ALL & ~GSV_JOB_ITEMS,
+                              "gpuserve_entity_query_run", error);
     if (st == GPUSERVE_OK && job.result)
         st = gsv_check_struct(job.result, sizeof(*job.result), "gpuserve_result", error);
     if (st != GPUSERVE_OK)
@@ -355,18 +356,17 @@ GPUSERVE_API gpuserve_status gpuserve_entity_query_run(gpuserve_entity_query *qu
  */
 
 GPUSERVE_API const gpuserve_found_entity *
-gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n)
+gpuserve_entity_query_found(const gpuserve_entity_query *query, size_t text, size_t *n,
+                            uint32_t *truncated)
 {
+    const bool exists = query && text < query->n_texts;
     size_t count = 0;
 
-    if (query && query->is_done && text < query->n_texts)
+    if (exists && query->is_done)
         count = query->found_offsets[text + 1] - query->found_offsets[text];
     if (n)
         *n = count;
+    if (truncated)
+        *truncated = exists && query->texts[text].truncated;
     return count > 0 ? query->found + query->found_offsets[text] : NULL;
-}
-
-GPUSERVE_API int gpuserve_entity_query_truncated(const gpuserve_entity_query *query, size_t text)
-{
-    return query && text < query->n_texts && query->texts[text].truncated;
 }

@@ -28,7 +28,7 @@ struct gsv_entity_text {
 struct gpuserve_entity_query {
     gpuserve_model *model; /* owned reference */
     char fingerprint[33];  /* of the model that tokenized the texts */
-    size_t width;          /* "token_dim" of that model */
+    size_t width;          /* token_dim of that model */
     float threshold;
     uint32_t overlap;
     bool multi_label;

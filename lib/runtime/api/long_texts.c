@@ -14,6 +14,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/plan/load_plan.h"
 
@@ -359,29 +360,22 @@ GPUSERVE_API void gpuserve_long_texts_free(gpuserve_long_texts **long_texts)
     *long_texts = NULL;
 }
 
-/* ----------------------------------------------------------------------------------- accessors */
+/* -------------------------------------------------------------------------------------- result */
 
-GPUSERVE_API const gpuserve_chunk *gpuserve_long_texts_chunks(const gpuserve_long_texts *lt,
-                                                              size_t *n)
+GPUSERVE_API gpuserve_status gpuserve_long_texts_result(const gpuserve_long_texts *lt,
+                                                        gpuserve_long_result *result,
+                                                        gpuserve_error *error)
 {
-    if (n)
-        *n = lt ? lt->n_chunks : 0;
-    return lt ? lt->chunks : NULL;
-}
+    gpuserve_long_result found = GPUSERVE_LONG_RESULT_INIT;
 
-GPUSERVE_API size_t gpuserve_long_texts_rows(const gpuserve_long_texts *lt)
-{
-    return lt ? lt->n_rows : 0;
-}
-
-GPUSERVE_API size_t gpuserve_long_texts_columns(const gpuserve_long_texts *lt)
-{
-    return lt ? lt->columns : 0;
-}
-
-GPUSERVE_API const float *gpuserve_long_texts_vectors(const gpuserve_long_texts *lt)
-{
-    return lt && lt->is_complete ? lt->rows : NULL;
+    if (!lt)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "`long_texts` is NULL");
+    found.chunks = lt->chunks;
+    found.n_chunks = lt->n_chunks;
+    found.vectors = lt->is_complete ? lt->rows : NULL;
+    found.n_vectors = lt->n_rows;
+    found.dim = lt->columns;
+    return gsv_write_struct(result, &found, sizeof(found), "gpuserve_long_result", error);
 }
 
 /* ----------------------------------------------------------------------------------------- run */
@@ -398,8 +392,9 @@ static void add_result(gpuserve_result *sum, const gpuserve_result *one)
     memcpy(sum->fingerprint, one->fingerprint, sizeof(sum->fingerprint));
 }
 
-static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const gpuserve_job *how,
-                           gpuserve_result *sum, gpuserve_error *error)
+static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model,
+                           const gpuserve_job *settings, gpuserve_result *sum,
+                           gpuserve_error *error)
 {
     const uint64_t begin_ns = gsv_now_ns();
     gpuserve_status st = GPUSERVE_OK;
@@ -408,11 +403,11 @@ static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const
         gpuserve_job job = GPUSERVE_JOB_INIT;
         gpuserve_result result = GPUSERVE_RESULT_INIT;
 
-        job.priority = how->priority;
-        job.cache = how->cache;
-        job.client = how->client;
-        job.expected_fingerprint = how->expected_fingerprint;
-        job.deadline_us = gsv_deadline_left_us(how->deadline_us, begin_ns);
+        job.priority = settings->priority;
+        job.cache = settings->cache;
+        job.client = settings->client;
+        job.expected_fingerprint = settings->expected_fingerprint;
+        job.deadline_us = gsv_deadline_left_us(settings->deadline_us, begin_ns);
         job.result = &result;
         st = gpuserve_long_texts_next(lt, &job, error);
         if (st == GPUSERVE_OK)
@@ -427,24 +422,23 @@ static gpuserve_status run(gpuserve_long_texts *lt, gpuserve_model *model, const
 }
 
 GPUSERVE_API gpuserve_status gpuserve_long_texts_run(gpuserve_long_texts *lt, gpuserve_model *model,
-                                                     const gpuserve_job *given,
-                                                     gpuserve_error *error)
+                                                     const gpuserve_job *job, gpuserve_error *error)
 {
     gpuserve_result sum = GPUSERVE_RESULT_INIT;
-    gpuserve_job how;
+    gpuserve_job settings;
     gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&how, sizeof(how), given, "gpuserve_job", error);
-    if (st == GPUSERVE_OK && how.result)
-        st = gsv_check_struct(how.result, sizeof(sum), "gpuserve_result", error);
+        st = gsv_read_job_options(&settings, job, GSV_JOB_ALL, "gpuserve_long_texts_run", error);
+    if (st == GPUSERVE_OK && settings.result)
+        st = gsv_check_struct(settings.result, sizeof(sum), "gpuserve_result", error);
     if (st == GPUSERVE_OK && !lt)
         st = gsv_fail(error, GPUSERVE_E_INVALID, "`long_texts` is NULL");
     if (st == GPUSERVE_OK)
-        st = run(lt, model, &how, &sum, error);
-    if (st == GPUSERVE_OK && how.result) {
-        sum.struct_size = how.result->struct_size;
-        *how.result = sum;
+        st = run(lt, model, &settings, &sum, error);
+    if (st == GPUSERVE_OK && settings.result) {
+        sum.struct_size = settings.result->struct_size;
+        *settings.result = sum;
     }
     return st;
 }

@@ -16,6 +16,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 
 #include <math.h>
@@ -33,6 +34,7 @@ struct rerank {
     const char *const *documents;
     size_t n;
     gpuserve_rerank_options options;
+    gpuserve_job job; /* settings of all jobs of the call */
     size_t dim;
     size_t block;            /* documents */
     size_t row_floats;       /* of a text: dim, or those of the most tokens */
@@ -50,11 +52,6 @@ struct rerank {
     gpuserve_result result;
 };
 
-GPUSERVE_API gpuserve_rerank_method gpuserve_model_rerank_method(const gpuserve_model *model)
-{
-    return model ? atomic_load(&model->info)->rerank : GPUSERVE_RERANK_DEFAULT;
-}
-
 /* ------------------------------------------------------------------------------------- checks */
 
 static gpuserve_status check_options(const gpuserve_rerank_options *options, gpuserve_error *error)
@@ -62,6 +59,8 @@ static gpuserve_status check_options(const gpuserve_rerank_options *options, gpu
     if (options->method > GPUSERVE_RERANK_MAX_SIM)
         return gsv_fail(error, GPUSERVE_E_INVALID, "rerank options: method is %u, outside 0 to %d",
                         options->method, GPUSERVE_RERANK_MAX_SIM);
+    if (options->reserved != 0)
+        return gsv_fail(error, GPUSERVE_E_INVALID, "rerank options: `reserved` is not zero");
     if (options->score != GPUSERVE_SCORE_DEFAULT && options->score != GPUSERVE_SCORE_RAW &&
         options->score != GPUSERVE_SCORE_SIGMOID)
         return gsv_fail(error, GPUSERVE_E_INVALID,
@@ -224,12 +223,12 @@ static gpuserve_job new_job(const struct rerank *r)
 {
     gpuserve_job job = GPUSERVE_JOB_INIT;
 
-    job.truncation = r->options.truncation;
-    job.priority = r->options.priority;
-    job.cache = r->options.cache;
-    job.expected_fingerprint = r->options.expected_fingerprint;
-    job.client = r->options.client;
-    job.deadline_us = gsv_deadline_left_us(r->options.deadline_us, r->begin_ns);
+    job.truncation = r->job.truncation;
+    job.priority = r->job.priority;
+    job.cache = r->job.cache;
+    job.expected_fingerprint = r->job.expected_fingerprint;
+    job.client = r->job.client;
+    job.deadline_us = gsv_deadline_left_us(r->job.deadline_us, r->begin_ns);
     return job;
 }
 
@@ -406,7 +405,7 @@ static gpuserve_status score_on_host(struct rerank *r, gpuserve_request **query,
 /* The result cache keeps the documents' vectors. */
 static bool uses_cache(const struct rerank *r)
 {
-    return r->model->cache && r->options.cache != GPUSERVE_CACHE_OFF;
+    return r->model->cache && r->job.cache != GPUSERVE_CACHE_OFF;
 }
 
 /* Scores are means over the query's vectors, unless they are raw. */
@@ -479,14 +478,14 @@ static void hand_over(const struct rerank *r, float *scores, size_t *order)
     const float one = 1.0f;
 
     memcpy(scores, r->scores, r->n * sizeof(*scores));
-    if (r->options.items)
-        memcpy(r->options.items, r->items, r->n * sizeof(*r->items));
-    if (r->options.result) {
-        const uint32_t size = r->options.result->struct_size;
+    if (r->job.items)
+        memcpy(r->job.items, r->items, r->n * sizeof(*r->items));
+    if (r->job.result) {
+        const uint32_t size = r->job.result->struct_size;
 
-        *r->options.result = r->result;
-        r->options.result->struct_size = size;
-        r->options.result->total_us = (gsv_now_ns() - r->begin_ns) / 1000;
+        *r->job.result = r->result;
+        r->job.result->struct_size = size;
+        r->job.result->total_us = (gsv_now_ns() - r->begin_ns) / 1000;
     }
     if (order)
         gpuserve_top_k(&one, scores, r->n, 1, top ? top : r->n, order, NULL);
@@ -529,7 +528,7 @@ GPUSERVE_API gpuserve_status gpuserve_rerank(gpuserve_model *handle, const char 
                                              const char *const *documents, size_t n_documents,
                                              float *scores, size_t *order, size_t capacity,
                                              const gpuserve_rerank_options *given,
-                                             gpuserve_error *error)
+                                             const gpuserve_job *job, gpuserve_error *error)
 {
     struct rerank r = {
         .query = query, .documents = documents, .n = n_documents, .begin_ns = gsv_now_ns()
@@ -539,11 +538,14 @@ GPUSERVE_API gpuserve_status gpuserve_rerank(gpuserve_model *handle, const char 
     if (st == GPUSERVE_OK)
         st =
             gsv_read_struct(&r.options, sizeof(r.options), given, "gpuserve_rerank_options", error);
-    if (st == GPUSERVE_OK && r.options.result)
-        st = gsv_check_struct(r.options.result, sizeof(r.result), "gpuserve_result", error);
     if (st == GPUSERVE_OK)
-        st = gsv_handle_use(handle, gsv_deadline_ns(r.options.deadline_us, r.begin_ns), &r.model,
-                            error);
+        st = gsv_read_job_options(&r.job, job, GSV_JOB_ALL & ~(GSV_JOB_TRUNCATION | GSV_JOB_ITEMS),
+                                  "gpuserve_rerank", error);
+    if (st == GPUSERVE_OK && r.job.result)
+        st = gsv_check_struct(r.job.result, sizeof(r.result), "gpuserve_result", error);
+    if (st == GPUSERVE_OK)
+        st =
+            gsv_handle_use(handle, gsv_deadline_ns(r.job.deadline_us, r.begin_ns), &r.model, error);
     if (st != GPUSERVE_OK)
         return st;
     r.query_size = r.options.query_size || !query ? r.options.query_size : strlen(query);

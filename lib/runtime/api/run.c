@@ -10,6 +10,7 @@
  */
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/runtime/api/job_fields.h"
 #include "lib/runtime/models/handle.h"
 #include "lib/runtime/scheduler/request.h"
 #include "lib/runtime/scheduler/worker.h"
@@ -154,71 +155,48 @@ GPUSERVE_API gpuserve_status gpuserve_run(gpuserve_model *model, const gpuserve_
     return st == GPUSERVE_OK ? run(model, &job, error) : st;
 }
 
+/* Run a job of one kind whose texts and output are the caller's arguments. */
+static gpuserve_status run_texts(gpuserve_model *model, gpuserve_job *job, gpuserve_task task,
+                                 const char *const *texts, size_t n_texts, float *output,
+                                 size_t n_floats, gpuserve_error *error)
+{
+    job->task = (uint32_t)task;
+    job->n_items = n_texts;
+    job->texts = texts;
+    job->output = output;
+    job->output_capacity = n_floats;
+    return run(model, job, error);
+}
+
 GPUSERVE_API gpuserve_status gpuserve_embed(gpuserve_model *model, const char *const *texts,
                                             size_t n_texts, float *vectors, size_t n_floats,
-                                            const gpuserve_embed_options *given,
-                                            gpuserve_error *error)
+                                            const gpuserve_job *options, gpuserve_error *error)
 {
-    gpuserve_embed_options options;
-    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_job job;
     gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_embed_options", error);
-    if (st != GPUSERVE_OK)
-        return st;
-    job.task = GPUSERVE_TASK_EMBED;
-    job.n_items = n_texts;
-    job.texts = texts;
-    job.prompt_name = options.prompt_name;
-    job.prompt = options.prompt;
-    job.dimensions = options.dimensions;
-    job.truncation = options.truncation;
-    job.normalize = options.normalize;
-    job.output = vectors;
-    job.output_capacity = n_floats;
-    job.items = options.items;
-    job.deadline_us = options.deadline_us;
-    job.priority = options.priority;
-    job.cache = options.cache;
-    job.expected_fingerprint = options.expected_fingerprint;
-    job.result = options.result;
-    job.client = options.client;
-    return run(model, &job, error);
+        st = gsv_read_job_options(&job, options,
+                                  GSV_JOB_INPUT_OUTPUT | GSV_JOB_PAIRS | GSV_JOB_PRECISION,
+                                  "gpuserve_embed", error);
+    return st == GPUSERVE_OK ? run_texts(model, &job, GPUSERVE_TASK_EMBED, texts, n_texts, vectors,
+                                         n_floats, error)
+                             : st;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_classify(gpuserve_model *model, const char *const *texts,
                                                size_t n_texts, float *scores, size_t n_floats,
-                                               const gpuserve_classify_options *given,
-                                               gpuserve_error *error)
+                                               const gpuserve_job *options, gpuserve_error *error)
 {
-    gpuserve_classify_options options;
-    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_job job;
     gpuserve_status st = gsv_handle_check(model, error);
 
     if (st == GPUSERVE_OK)
-        st = gsv_read_struct(&options, sizeof(options), given, "gpuserve_classify_options", error);
-    if (st == GPUSERVE_OK && options.reserved != 0)
-        st = gsv_fail(error, GPUSERVE_E_INVALID, "classify options: `reserved` is not zero");
-    if (st != GPUSERVE_OK)
-        return st;
-    job.task = GPUSERVE_TASK_CLASSIFY;
-    job.n_items = n_texts;
-    job.texts = texts;
-    job.pairs = options.pairs;
-    job.heads = options.heads;
-    job.truncation = options.truncation;
-    job.score = options.score;
-    job.output = scores;
-    job.output_capacity = n_floats;
-    job.items = options.items;
-    job.deadline_us = options.deadline_us;
-    job.priority = options.priority;
-    job.cache = options.cache;
-    job.expected_fingerprint = options.expected_fingerprint;
-    job.result = options.result;
-    job.client = options.client;
-    return run(model, &job, error);
+        st = gsv_read_job_options(&job, options, GSV_JOB_INPUT_OUTPUT | GSV_JOB_PRECISION,
+                                  "gpuserve_classify", error);
+    return st == GPUSERVE_OK ? run_texts(model, &job, GPUSERVE_TASK_CLASSIFY, texts, n_texts,
+                                         scores, n_floats, error)
+                             : st;
 }
 
 /* --------------------------------------------------------------------------- wait and cancel */

@@ -39,14 +39,14 @@ static gpuserve_status check(const struct gsv_model_info *info, const float *log
                              size_t n_labels, size_t n_candidates, const float *scores,
                              gpuserve_error *error)
 {
-    if (info->entailment == SIZE_MAX)
+    if (info->properties.entailment_label < 0)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "the model does not support zero-shot classification: it is no classifier "
                         "of text pairs with a label that begins with \"entail\" and another one");
-    if (n_labels != info->n_labels)
+    if (n_labels != info->properties.n_labels)
         return gsv_fail(error, GPUSERVE_E_MISMATCH,
                         "the logits have %zu labels, the model has %zu: compute them again",
-                        n_labels, info->n_labels);
+                        n_labels, info->properties.n_labels);
     if (!logits || !scores)
         return gsv_fail(error, GPUSERVE_E_INVALID, "`%s` is NULL", logits ? "scores" : "logits");
     if (n_candidates == 0)
@@ -62,17 +62,18 @@ GPUSERVE_API gpuserve_status gpuserve_zero_shot_scores(gpuserve_model *handle, c
     /* Loaded once: a swap during the call may change the labels. */
     const struct gsv_model_info *info = handle ? atomic_load(&handle->info) : NULL;
     gpuserve_status st = gsv_handle_check(handle, error);
-    size_t other;
+    size_t entailment, other;
 
     if (st == GPUSERVE_OK)
         st = check(info, logits, n_labels, n_candidates, scores, error);
     if (st != GPUSERVE_OK)
         return st;
-    other = info->entailment == 0 ? n_labels - 1 : 0;
+    entailment = (size_t)info->properties.entailment_label;
+    other = entailment == 0 ? n_labels - 1 : 0;
     for (size_t i = 0; i < n_texts; i++) {
         for (size_t j = 0; j < n_candidates; j++) {
             const float *row = logits + (i * n_candidates + j) * n_labels;
-            const float entails = row[info->entailment];
+            const float entails = row[entailment];
 
             scores[i * n_candidates + j] =
                 multi_label || n_candidates == 1 ? against(entails, row[other]) : entails;

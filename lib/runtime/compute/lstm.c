@@ -1,5 +1,5 @@
 /*
- * lstm.c - gpuserve_lstm_create() and gpuserve_lstm_destroy().
+ * lstm.c - gpuserve_lstm_create() and gpuserve_lstm_free().
  *
  *   check the whole network -> per layer: add both biases -> backend packs the weights on the
  * device
@@ -149,7 +149,7 @@ static gpuserve_status create(gpuserve_lstm **out, gpuserve_compute *compute,
     }
     pthread_mutex_unlock(&compute->lock);
     if (st != GPUSERVE_OK)
-        gpuserve_lstm_destroy(&lstm);
+        gpuserve_lstm_free(&lstm);
     *out = lstm;
     return st;
 }
@@ -177,7 +177,7 @@ GPUSERVE_API gpuserve_status gpuserve_lstm_create(gpuserve_lstm **lstm, gpuserve
     return st == GPUSERVE_OK ? create(lstm, compute, &network, error) : st;
 }
 
-GPUSERVE_API void gpuserve_lstm_destroy(gpuserve_lstm **lstm)
+GPUSERVE_API void gpuserve_lstm_free(gpuserve_lstm **lstm)
 {
     gpuserve_lstm *ended = lstm ? *lstm : NULL;
 

@@ -61,20 +61,17 @@ static gpuserve_job job_of(const struct probes *probes, uint32_t task)
 }
 
 /* The task whose vectors are compared, and their columns. */
-static uint32_t choose_task(gpuserve_model *model, size_t *columns, gpuserve_error *error)
+static uint32_t choose_task(const gpuserve_model *model, size_t *columns)
 {
-    struct gsv_model *pinned;
+    const gpuserve_model_properties *properties = &atomic_load(&model->info)->properties;
 
-    *columns = gpuserve_model_dim(model);
+    *columns = properties->dim;
     if (*columns > 0)
         return GPUSERVE_TASK_EMBED;
-    *columns = gpuserve_model_sparse_dim(model);
+    *columns = properties->sparse_dim;
     if (*columns > 0)
         return GPUSERVE_TASK_SPARSE;
-    if (gsv_handle_pin(model, &pinned, error) == GPUSERVE_OK) {
-        *columns = (size_t)pinned->plan.facts->token_dim;
-        gsv_handle_unpin(model, &pinned);
-    }
+    *columns = properties->token_dim;
     return GPUSERVE_TASK_TOKEN_VECTORS;
 }
 
@@ -85,7 +82,7 @@ static gpuserve_status run_vectors(struct gsv_probe_results *results, gpuserve_m
     size_t columns, rows;
 
     results->n = probes->n;
-    results->task = choose_task(model, &columns, error);
+    results->task = choose_task(model, &columns);
     rows = results->task == GPUSERVE_TASK_TOKEN_VECTORS ? probes->n_tokens : probes->n;
     if (!gsv_mul_size(rows, columns, &rows))
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE,

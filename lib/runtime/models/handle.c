@@ -312,36 +312,38 @@ GPUSERVE_API void gpuserve_model_close(gpuserve_model **model)
 
 /* -------------------------------------------------------------------------------- accessors */
 
-GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
+GPUSERVE_API gpuserve_status gpuserve_model_get_properties(const gpuserve_model *model,
+                                                           gpuserve_model_properties *properties,
+                                                           gpuserve_error *error)
 {
-    return model ? atomic_load(&model->info)->dim : 0;
+    const gpuserve_status st = gsv_handle_check(model, error);
+
+    return st == GPUSERVE_OK
+               ? gsv_write_struct(properties, &atomic_load(&model->info)->properties,
+                                  sizeof(*properties), "gpuserve_model_properties", error)
+               : st;
 }
 
-GPUSERVE_API size_t gpuserve_model_sparse_dim(const gpuserve_model *model)
+GPUSERVE_API size_t gpuserve_model_dim(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->info)->sparse_dim : 0;
+    return model ? atomic_load(&model->info)->properties.dim : 0;
 }
 
 GPUSERVE_API size_t gpuserve_model_max_tokens(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->info)->max_tokens : 0;
+    return model ? atomic_load(&model->info)->properties.max_tokens : 0;
 }
 
 GPUSERVE_API size_t gpuserve_model_label_count(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->info)->n_labels : 0;
+    return model ? atomic_load(&model->info)->properties.n_labels : 0;
 }
 
 GPUSERVE_API const char *gpuserve_model_label(const gpuserve_model *model, size_t index)
 {
     const struct gsv_model_info *info = model ? atomic_load(&model->info) : NULL;
 
-    return info && index < info->n_labels ? info->labels[index] : NULL;
-}
-
-GPUSERVE_API size_t gpuserve_model_head_count(const gpuserve_model *model)
-{
-    return model ? atomic_load(&model->info)->n_heads : 0;
+    return info && index < info->properties.n_labels ? info->labels[index] : NULL;
 }
 
 GPUSERVE_API gpuserve_status gpuserve_model_head(const gpuserve_model *model, size_t index,
@@ -356,9 +358,9 @@ GPUSERVE_API gpuserve_status gpuserve_model_head(const gpuserve_model *model, si
     if (st != GPUSERVE_OK)
         return st;
     info = atomic_load(&model->info);
-    if (index >= info->n_heads)
+    if (index >= info->properties.n_heads)
         return gsv_fail(error, GPUSERVE_E_INVALID, "the head's index is %zu, the model has %zu",
-                        index, info->n_heads);
+                        index, info->properties.n_heads);
     found = &info->heads[index];
     head->score = (uint32_t)found->score;
     head->name = found->name;
@@ -369,5 +371,5 @@ GPUSERVE_API gpuserve_status gpuserve_model_head(const gpuserve_model *model, si
 
 GPUSERVE_API const char *gpuserve_model_fingerprint(const gpuserve_model *model)
 {
-    return model ? atomic_load(&model->info)->fingerprint : NULL;
+    return model ? atomic_load(&model->info)->properties.fingerprint : NULL;
 }

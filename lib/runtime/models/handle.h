@@ -111,18 +111,11 @@ gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, str
  */
 
 struct gsv_model_info {
-    struct gsv_model_info *next; /* older infos */
-    size_t dim;
-    size_t sparse_dim;
-    size_t max_tokens;
-    const char *const *labels; /* [n_labels], owned, as are their strings */
-    size_t n_labels;
+    struct gsv_model_info *next;          /* older infos */
+    gpuserve_model_properties properties; /* its fingerprint is lent too */
+    const char *const *labels;            /* [n_labels], owned, as are their strings */
     struct gsv_label_head *heads; /* [n_heads], strings owned; `labels` are also those of the
                                      first */
-    size_t n_heads;
-    gpuserve_rerank_method rerank;
-    size_t entailment; /* gsv_entailment_label() */
-    char fingerprint[33];
 };
 
 gpuserve_status gsv_model_info_create(struct gsv_model_info **info, const struct gsv_model *model,
@@ -142,9 +135,9 @@ uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct 
 gpuserve_rerank_method gsv_rerank_method(const struct gsv_spec_facts *facts);
 /* "cross_encoder", "cosine"; NULL for DEFAULT. */
 const char *gsv_rerank_method_name(gpuserve_rerank_method method);
-/* The place of the label of entailment, of a text classifier with two labels or more; SIZE_MAX: it
- * has none. */
-size_t gsv_entailment_label(const struct gsv_spec_facts *facts);
+/* The index of the label of entailment, of a text classifier with two labels or more; -1: it has
+ * none. */
+int32_t gsv_entailment_label(const struct gsv_spec_facts *facts);
 
 /*
  * The open models of a context, by name and version.

@@ -37,15 +37,15 @@ static bool begins_with_entail(const char *label)
     return true;
 }
 
-size_t gsv_entailment_label(const struct gsv_spec_facts *facts)
+int32_t gsv_entailment_label(const struct gsv_spec_facts *facts)
 {
     if (!facts->own_classifier || facts->labels_tokens || facts->n_labels < 2)
-        return SIZE_MAX;
+        return -1;
     for (size_t i = 0; i < facts->n_labels; i++) {
         if (begins_with_entail(facts->labels[i]))
-            return i;
+            return (int32_t)i;
     }
-    return SIZE_MAX;
+    return -1;
 }
 
 static void free_labels(const char *const *labels, size_t n)
@@ -57,12 +57,12 @@ static void free_labels(const char *const *labels, size_t n)
 
 static void free_info(struct gsv_model_info *info)
 {
-    for (size_t i = 0; info->heads && i < info->n_heads; i++) {
+    for (size_t i = 0; info->heads && i < info->properties.n_heads; i++) {
         free_labels(info->heads[i].labels, info->heads[i].n_labels);
         free((void *)(uintptr_t)info->heads[i].name);
     }
     free(info->heads);
-    free_labels(info->labels, info->n_labels);
+    free_labels(info->labels, info->properties.n_labels);
     free(info);
 }
 
@@ -88,11 +88,10 @@ static const char *const *copy_labels(const char *const *labels, size_t n)
 
 static bool copy_heads(struct gsv_model_info *info, const struct gsv_spec_facts *facts)
 {
-    info->n_heads = facts->n_label_heads;
-    info->heads = gsv_alloc_array(info->n_heads, sizeof(*info->heads));
+    info->heads = gsv_alloc_array(facts->n_label_heads, sizeof(*info->heads));
     if (!info->heads)
         return false;
-    for (size_t i = 0; i < info->n_heads; i++) {
+    for (size_t i = 0; i < facts->n_label_heads; i++) {
         const struct gsv_label_head *from = &facts->label_heads[i];
         struct gsv_label_head *to = &info->heads[i];
 
@@ -105,6 +104,49 @@ static bool copy_heads(struct gsv_model_info *info, const struct gsv_spec_facts 
     return true;
 }
 
+static uint32_t tasks_of(const struct gsv_spec_facts *facts)
+{
+    const bool has[] = {
+        [GPUSERVE_TASK_EMBED] = facts->dim > 0,
+        [GPUSERVE_TASK_CLASSIFY] = gsv_classifies(facts),
+        [GPUSERVE_TASK_TOKEN_VECTORS] = true,
+        [GPUSERVE_TASK_SPARSE] = facts->is_sparse,
+        [GPUSERVE_TASK_TOKEN_LABELS] = facts->labels_tokens,
+        [GPUSERVE_TASK_MAX_SIM] = facts->is_late,
+    };
+    uint32_t tasks = 0;
+
+    for (uint32_t i = 0; i < sizeof(has) / sizeof(has[0]); i++)
+        tasks |= (uint32_t)has[i] << i;
+    return tasks;
+}
+
+static void fill_properties(gpuserve_model_properties *properties, const struct gsv_model *model)
+{
+    const struct gsv_plan *plan = &model->plan;
+    const struct gsv_spec_facts *facts = plan->facts;
+
+    properties->struct_size = (uint32_t)sizeof(*properties);
+    properties->tasks = tasks_of(facts);
+    properties->dim = (size_t)facts->dim;
+    properties->token_dim = (size_t)facts->token_dim;
+    properties->first_vector = (size_t)facts->first_vector;
+    properties->sparse_dim = sparse_dim(facts);
+    properties->max_tokens = (size_t)plan->max_tokens;
+    properties->query_tokens = (size_t)gsv_role_limit(plan, GSV_ROLE_QUERY);
+    properties->document_tokens = (size_t)gsv_role_limit(plan, GSV_ROLE_DOCUMENT);
+    properties->expanded_tokens = (size_t)facts->late->length;
+    properties->vocab_size = (size_t)facts->vocab_size;
+    properties->n_labels = facts->n_labels;
+    properties->n_heads = facts->n_label_heads;
+    properties->entailment_label = gsv_entailment_label(facts);
+    properties->rerank_method = (uint32_t)gsv_rerank_method(facts);
+    properties->dtype = plan->dtype;
+    properties->finds_entities = facts->entity.width > 0;
+    properties->takes_instruction = facts->pair_template != NULL;
+    memcpy(properties->fingerprint, model->fingerprint, sizeof(model->fingerprint));
+}
+
 gpuserve_status gsv_model_info_create(struct gsv_model_info **out, const struct gsv_model *model,
                                       gpuserve_error *error)
 {
@@ -113,14 +155,8 @@ gpuserve_status gsv_model_info_create(struct gsv_model_info **out, const struct 
     *out = info;
     if (!info)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
-    info->dim = (size_t)model->plan.facts->dim;
-    info->sparse_dim = sparse_dim(model->plan.facts);
-    info->max_tokens = (size_t)model->plan.max_tokens;
-    info->rerank = gsv_rerank_method(model->plan.facts);
-    info->entailment = gsv_entailment_label(model->plan.facts);
-    memcpy(info->fingerprint, model->fingerprint, sizeof(info->fingerprint));
-    info->n_labels = model->plan.facts->n_labels;
-    info->labels = copy_labels(model->plan.facts->labels, info->n_labels);
+    fill_properties(&info->properties, model);
+    info->labels = copy_labels(model->plan.facts->labels, model->plan.facts->n_labels);
     if (info->labels && copy_heads(info, model->plan.facts))
         return GPUSERVE_OK;
     free_info(info);
@@ -168,12 +204,12 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
                                            struct gsv_model_info *info)
 {
     for (struct gsv_model_info *old = *list; old; old = old->next) {
-        if (old->dim != info->dim || old->max_tokens != info->max_tokens ||
-            old->rerank != info->rerank || old->entailment != info->entailment ||
-            old->sparse_dim != info->sparse_dim ||
-            strcmp(old->fingerprint, info->fingerprint) != 0 ||
-            !same_labels(old->labels, old->n_labels, info->labels, info->n_labels) ||
-            !same_heads(old->heads, old->n_heads, info->heads, info->n_heads))
+        const size_t n_labels = info->properties.n_labels, n_heads = info->properties.n_heads;
+
+        /* Both were zeroed, and the struct has no padding. */
+        if (memcmp(&old->properties, &info->properties, sizeof(info->properties)) != 0 ||
+            !same_labels(old->labels, n_labels, info->labels, n_labels) ||
+            !same_heads(old->heads, n_heads, info->heads, n_heads))
             continue;
         free_info(info);
         return old;
@@ -185,19 +221,21 @@ struct gsv_model_info *gsv_model_infos_add(struct gsv_model_info **list,
 
 uint32_t gsv_model_info_changes(const struct gsv_model_info *info, const struct gsv_model *model)
 {
+    const gpuserve_model_properties *old = &info->properties;
     const struct gsv_spec_facts *facts = model->plan.facts;
-    const bool has_several = info->n_heads > 1 || facts->n_label_heads > 1;
+    const bool has_several = old->n_heads > 1 || facts->n_label_heads > 1;
     uint32_t changes = 0;
 
-    if (info->dim != (size_t)facts->dim || info->sparse_dim != sparse_dim(facts))
+    if (old->dim != (size_t)facts->dim || old->token_dim != (size_t)facts->token_dim ||
+        old->sparse_dim != sparse_dim(facts))
         changes |= GPUSERVE_CHANGE_DIM;
-    if (info->max_tokens != (size_t)model->plan.max_tokens)
+    if (old->max_tokens != (size_t)model->plan.max_tokens)
         changes |= GPUSERVE_CHANGE_MAX_TOKENS;
-    if (!same_labels(info->labels, info->n_labels, facts->labels, facts->n_labels) ||
+    if (!same_labels(info->labels, old->n_labels, facts->labels, facts->n_labels) ||
         (has_several &&
-         !same_heads(info->heads, info->n_heads, facts->label_heads, facts->n_label_heads)))
+         !same_heads(info->heads, old->n_heads, facts->label_heads, facts->n_label_heads)))
         changes |= GPUSERVE_CHANGE_LABELS;
-    if (model->fingerprint[0] && strcmp(info->fingerprint, model->fingerprint) != 0)
+    if (model->fingerprint[0] && strcmp(old->fingerprint, model->fingerprint) != 0)
         changes |= GPUSERVE_CHANGE_FINGERPRINT;
     return changes;
 }

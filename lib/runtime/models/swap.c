@@ -50,23 +50,30 @@ static gpuserve_status check_changes(const struct swap_request *order, uint32_t 
                                      const struct gsv_model *fresh, gpuserve_error *error)
 {
     const struct gsv_spec_facts *facts = fresh->plan.facts;
+    const gpuserve_model_properties *before = &old->properties;
     const uint32_t refused = changes & ALLOWABLE & ~order->how.allow;
 
     if (refused == 0)
         return GPUSERVE_OK;
-    if (refused & GPUSERVE_CHANGE_DIM)
+    if ((refused & GPUSERVE_CHANGE_DIM) && (size_t)facts->dim != before->dim)
         gsv_fail(error, GPUSERVE_E_INVALID,
                  "%s: the embedding has %d dimensions, that of the open model has %zu",
-                 gsv_dir_path(fresh->plan.dir), facts->dim, old->dim);
-    else if (old->n_heads > 1 || facts->n_label_heads > 1)
+                 gsv_dir_path(fresh->plan.dir), facts->dim, before->dim);
+    else if (refused & GPUSERVE_CHANGE_DIM)
+        gsv_fail(error, GPUSERVE_E_INVALID,
+                 "%s: token vectors have %d dimensions and sparse ones %d, those of the open model "
+                 "have %zu and %zu",
+                 gsv_dir_path(fresh->plan.dir), facts->token_dim,
+                 facts->is_sparse ? facts->vocab_size : 0, before->token_dim, before->sparse_dim);
+    else if (before->n_heads > 1 || facts->n_label_heads > 1)
         gsv_fail(error, GPUSERVE_E_INVALID,
                  "%s: the names or labels of the %zu heads differ from those of the open model's "
                  "%zu heads",
-                 gsv_dir_path(fresh->plan.dir), facts->n_label_heads, old->n_heads);
+                 gsv_dir_path(fresh->plan.dir), facts->n_label_heads, before->n_heads);
     else
         gsv_fail(error, GPUSERVE_E_INVALID,
                  "%s: the %zu labels differ from the open model's %zu labels",
-                 gsv_dir_path(fresh->plan.dir), facts->n_labels, old->n_labels);
+                 gsv_dir_path(fresh->plan.dir), facts->n_labels, before->n_labels);
     return gsv_hint(error, GPUSERVE_E_INVALID,
                     "open it as a second model, or allow the change in the swap options");
 }
@@ -140,7 +147,7 @@ static gpuserve_status swap(gpuserve_model *handle, const char *path, uint32_t *
     if (changes)
         *changes = changed;
     gsv_log(handle->context, GPUSERVE_LOG_INFO, "%s: swapped in, fingerprint %s (%s)",
-            handle->load_options.path, atomic_load(&handle->info)->fingerprint,
+            handle->load_options.path, atomic_load(&handle->info)->properties.fingerprint,
             changed & GPUSERVE_CHANGE_FINGERPRINT ? "changed" : "unchanged");
     return GPUSERVE_OK;
 }

@@ -200,8 +200,8 @@ static struct gsv_json describe(const struct gsv_plan *plan)
     gsv_json_add_value(&json, "classifier_heads", heads_of(facts));
     gsv_json_add_string(&json, "score", facts->n_labels > 0 ? score_name(facts->score) : NULL);
     gsv_json_add_string(&json, "rerank", gsv_rerank_method_name(gsv_rerank_method(facts)));
-    if (gsv_entailment_label(facts) != SIZE_MAX)
-        gsv_json_add_number(&json, "entailment_label", (int64_t)gsv_entailment_label(facts));
+    if (gsv_entailment_label(facts) >= 0)
+        gsv_json_add_number(&json, "entailment_label", gsv_entailment_label(facts));
     if (facts->pair_template)
         gsv_json_add_string(&json, "pair_template", facts->pair_template->name);
     if (facts->entity.width > 0)

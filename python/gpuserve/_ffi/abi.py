@@ -291,6 +291,32 @@ class SwapOptions(Structure):
     ]
 
 
+class ModelProperties(Structure):
+    c_name = "gpuserve_model_properties"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tasks", c_uint32),
+        ("dim", c_size_t),
+        ("token_dim", c_size_t),
+        ("first_vector", c_size_t),
+        ("sparse_dim", c_size_t),
+        ("max_tokens", c_size_t),
+        ("query_tokens", c_size_t),
+        ("document_tokens", c_size_t),
+        ("expanded_tokens", c_size_t),
+        ("vocab_size", c_size_t),
+        ("n_labels", c_size_t),
+        ("n_heads", c_size_t),
+        ("entailment_label", c_int32),
+        ("rerank_method", c_uint32),
+        ("dtype", c_uint32),
+        ("finds_entities", c_uint32),
+        ("takes_instruction", c_uint32),
+        ("reserved", c_uint32),
+        ("fingerprint", c_char * 40),
+    ]
+
+
 class Head(Structure):
     c_name = "gpuserve_head"
     _fields_ = [
@@ -438,44 +464,6 @@ class Job(Structure):
         ("precision", c_uint32),
         ("reserved", c_uint32),
         ("ranges", c_void_p),
-    ]
-
-
-class EmbedOptions(Structure):
-    c_name = "gpuserve_embed_options"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("dimensions", c_uint32),
-        ("truncation", c_uint32),
-        ("normalize", c_uint32),
-        ("prompt_name", c_char_p),
-        ("prompt", c_char_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
-    ]
-
-
-class ClassifyOptions(Structure):
-    c_name = "gpuserve_classify_options"
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("truncation", c_uint32),
-        ("score", c_uint32),
-        ("reserved", c_uint32),
-        ("pairs", c_void_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
-        ("heads", c_char_p),
     ]
 
 
@@ -782,25 +770,31 @@ class Chunk(Structure):
     ]
 
 
+class LongResult(Structure):
+    c_name = "gpuserve_long_result"
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("chunks", c_void_p),
+        ("n_chunks", c_size_t),
+        ("vectors", c_void_p),
+        ("n_vectors", c_size_t),
+        ("dim", c_size_t),
+    ]
+
+
 class RerankOptions(Structure):
     c_name = "gpuserve_rerank_options"
     _fields_ = [
         ("struct_size", c_uint32),
         ("method", c_uint32),
         ("score", c_uint32),
-        ("truncation", c_uint32),
+        ("reserved", c_uint32),
         ("top_n", c_size_t),
         ("query_size", c_size_t),
         ("document_sizes", c_void_p),
         ("query_prompt", c_char_p),
         ("document_prompt", c_char_p),
-        ("items", c_void_p),
-        ("deadline_us", c_int64),
-        ("priority", c_uint32),
-        ("cache", c_uint32),
-        ("expected_fingerprint", c_char_p),
-        ("result", c_void_p),
-        ("client", c_uint64),
     ]
 
 
@@ -835,6 +829,7 @@ STRUCTS: List[Type[Structure]] = [
     ModelOptions,
     Footprint,
     SwapOptions,
+    ModelProperties,
     Head,
     Span,
     TokenizeOptions,
@@ -845,8 +840,6 @@ STRUCTS: List[Type[Structure]] = [
     TraceBatch,
     Trace,
     Job,
-    EmbedOptions,
-    ClassifyOptions,
     ComputeOptions,
     MatmulJob,
     ComputeResult,
@@ -866,6 +859,7 @@ STRUCTS: List[Type[Structure]] = [
     FoundEntity,
     LongOptions,
     Chunk,
+    LongResult,
     RerankOptions,
     TokenizerInput,
     TokenizerOutput,
@@ -985,6 +979,11 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_size_t),
         POINTER(Error),
     ]),
+    "gpuserve_model_get_properties": (c_int, [
+        c_void_p,
+        POINTER(ModelProperties),
+        POINTER(Error),
+    ]),
     "gpuserve_model_dim": (c_size_t, [
         c_void_p,
     ]),
@@ -997,9 +996,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_model_label": (c_char_p, [
         c_void_p,
         c_size_t,
-    ]),
-    "gpuserve_model_head_count": (c_size_t, [
-        c_void_p,
     ]),
     "gpuserve_model_head": (c_int, [
         c_void_p,
@@ -1083,7 +1079,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_void_p,
         c_size_t,
-        POINTER(EmbedOptions),
+        POINTER(Job),
         POINTER(Error),
     ]),
     "gpuserve_classify": (c_int, [
@@ -1092,7 +1088,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_size_t,
         c_void_p,
         c_size_t,
-        POINTER(ClassifyOptions),
+        POINTER(Job),
         POINTER(Error),
     ]),
     "gpuserve_zero_shot_scores": (c_int, [
@@ -1182,7 +1178,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(ComputeResult),
         POINTER(Error),
     ]),
-    "gpuserve_lstm_destroy": (None, [
+    "gpuserve_lstm_free": (None, [
         POINTER(c_void_p),
     ]),
     "gpuserve_convert": (c_int, [
@@ -1204,16 +1200,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_char_p,
         POINTER(DeviceInfo),
-        c_void_p,
-        c_size_t,
-        POINTER(Error),
-    ]),
-    "gpuserve_device_select_all": (c_int, [
-        c_void_p,
-        c_char_p,
-        POINTER(DeviceInfo),
         c_size_t,
         POINTER(c_size_t),
+        c_void_p,
+        c_size_t,
         POINTER(Error),
     ]),
     "gpuserve_device_refresh": (c_int, [
@@ -1283,10 +1273,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         c_size_t,
         POINTER(c_size_t),
-    ]),
-    "gpuserve_entity_query_truncated": (c_int, [
-        c_void_p,
-        c_size_t,
+        POINTER(c_uint32),
     ]),
     "gpuserve_entity_query_free": (None, [
         POINTER(c_void_p),
@@ -1303,18 +1290,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpuserve_long_texts_free": (None, [
         POINTER(c_void_p),
     ]),
-    "gpuserve_long_texts_chunks": (c_void_p, [
+    "gpuserve_long_texts_result": (c_int, [
         c_void_p,
-        POINTER(c_size_t),
-    ]),
-    "gpuserve_long_texts_rows": (c_size_t, [
-        c_void_p,
-    ]),
-    "gpuserve_long_texts_columns": (c_size_t, [
-        c_void_p,
-    ]),
-    "gpuserve_long_texts_vectors": (c_void_p, [
-        c_void_p,
+        POINTER(LongResult),
+        POINTER(Error),
     ]),
     "gpuserve_long_texts_run": (c_int, [
         c_void_p,
@@ -1331,9 +1310,6 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         c_void_p,
         POINTER(Error),
     ]),
-    "gpuserve_model_rerank_method": (c_int, [
-        c_void_p,
-    ]),
     "gpuserve_rerank": (c_int, [
         c_void_p,
         c_char_p,
@@ -1343,10 +1319,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
         POINTER(c_size_t),
         c_size_t,
         POINTER(RerankOptions),
+        POINTER(Job),
         POINTER(Error),
-    ]),
-    "gpuserve_model_sparse_dim": (c_size_t, [
-        c_void_p,
     ]),
     "gpuserve_sparse_compact": (c_size_t, [
         c_void_p,

@@ -374,11 +374,12 @@ def rerank(model: "Handle", query: str, documents: Sequence[str], scores: Floats
     prompt = None if instruction is None else _texts._encode(instruction, 0, "prompt")
     asked = _texts._encode(query, 0, "query")
     packed = _texts.pack(documents, "document", first)
-    options = abi.new(abi.RerankOptions, query_size=len(asked), client=client, query_prompt=prompt,
-                       method=method, document_sizes=_texts.address(packed.sizes))
+    options = abi.new(abi.RerankOptions, query_size=len(asked), query_prompt=prompt, method=method,
+                       document_sizes=_texts.address(packed.sizes))
+    job = abi.new(abi.Job, client=client)
     error = abi.new(abi.Error)
     status = model._library.gpuserve_rerank(
         model._handle, asked, _texts.address(packed.pointers), len(documents),
-        _texts.address(scores), None, len(documents), byref(options), byref(error))
+        _texts.address(scores), None, len(documents), byref(options), byref(job), byref(error))
     if status != abi.OK:
         raise_status(status, error)

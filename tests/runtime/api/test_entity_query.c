@@ -120,7 +120,7 @@ static void expect_found(const char *name, const gpuserve_entity_query *query, s
                          const json_t *want)
 {
     size_t n;
-    const gpuserve_found_entity *found = gpuserve_entity_query_found(query, text, &n);
+    const gpuserve_found_entity *found = gpuserve_entity_query_found(query, text, &n, NULL);
 
     cr_assert_eq(n, json_array_size(want), "%s, text %zu: %zu entities, expected %zu", name, text,
                  n, json_array_size(want));
@@ -212,8 +212,8 @@ Test(entity_query, batches_do_not_matter)
             alone.label_offsets += t;
             alone.n_texts = 1;
             other = run_query(model, &alone);
-            found = gpuserve_entity_query_found(query, t, &n);
-            again = gpuserve_entity_query_found(other, 0, &n_other);
+            found = gpuserve_entity_query_found(query, t, &n, NULL);
+            again = gpuserve_entity_query_found(other, 0, &n_other, NULL);
             cr_assert_eq(n, n_other);
             cr_expect(n == 0 || memcmp(found, again, n * sizeof(*found)) == 0);
             gpuserve_entity_query_free(&other);
@@ -233,11 +233,18 @@ Test(entity_query, job_of_the_caller)
     gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_entity_query *query;
     size_t offsets[MAX_TEXTS + 1], n_floats, n;
+    uint32_t truncated = 7;
     struct one_case c;
 
     read_case(&c, json_array_get(rows, 0));
     query = make_query(model, &c.request);
-    cr_expect_null(gpuserve_entity_query_found(query, 0, &n), "found before the query ran");
+    cr_expect_null(gpuserve_entity_query_found(query, 0, &n, &truncated),
+                   "found before the query ran");
+    cr_expect_eq(n, 0);
+    cr_expect_eq(truncated, 0);
+    truncated = 7;
+    cr_expect_null(gpuserve_entity_query_found(query, c.request.n_texts, &n, &truncated));
+    cr_expect_eq(truncated, 0, "no such text");
     n_floats = WIDTH * gpuserve_entity_query_job(query, &job);
     cr_assert_eq(job.n_items, c.request.n_texts);
     job.output = calloc(n_floats, sizeof(float));
@@ -299,7 +306,7 @@ Test(entity_query, the_deadline_covers_all_parts)
     job.deadline_us = (int64_t)result.total_us / 4;
     cr_expect_eq(gpuserve_entity_query_run(query, &job, &error), GPUSERVE_E_EXPIRED, "%s",
                  error.message);
-    cr_expect_null(gpuserve_entity_query_found(query, 0, NULL));
+    cr_expect_null(gpuserve_entity_query_found(query, 0, NULL, NULL));
     gpuserve_entity_query_free(&query);
     gpuserve_model_close(&model);
 }
@@ -433,11 +440,11 @@ Test(entity_query, words_without_tokens_shift_nothing)
     gpuserve_entity_request request = request_of(&plain);
     gpuserve_entity_query *first = run_query(model, &request), *second;
     size_t n, n_marked;
-    const gpuserve_found_entity *found = gpuserve_entity_query_found(first, 0, &n), *shifted;
+    const gpuserve_found_entity *found = gpuserve_entity_query_found(first, 0, &n, NULL), *shifted;
 
     request.texts = &marked;
     second = run_query(model, &request);
-    shifted = gpuserve_entity_query_found(second, 0, &n_marked);
+    shifted = gpuserve_entity_query_found(second, 0, &n_marked, NULL);
     cr_assert_gt(n, 10u);
     cr_assert_eq(n, n_marked);
     for (size_t i = 0; i < n; i++) {
@@ -458,6 +465,7 @@ static void find_range(gpuserve_model *model, uint32_t truncation, uint32_t *beg
     const char *at = text;
     gpuserve_entity_request request = request_of(&at);
     gpuserve_entity_query *query;
+    uint32_t truncated = 0;
     size_t n;
     const gpuserve_found_entity *found;
 
@@ -465,8 +473,8 @@ static void find_range(gpuserve_model *model, uint32_t truncation, uint32_t *beg
         memcpy(text + 4 * i, "the ", 5);
     request.truncation = truncation;
     query = run_query(model, &request);
-    cr_expect_eq(gpuserve_entity_query_truncated(query, 0), 1);
-    found = gpuserve_entity_query_found(query, 0, &n);
+    found = gpuserve_entity_query_found(query, 0, &n, &truncated);
+    cr_expect_eq(truncated, 1);
     *begin = UINT32_MAX;
     *end = 0;
     for (size_t i = 0; i < n; i++) {
@@ -503,13 +511,14 @@ Test(entity_query, texts_are_cut_at_the_limit_of_tokens)
         memcpy(text + 4 * i, "the ", 5);
     for (uint32_t left = 0; left < 2; left++) {
         gpuserve_entity_query *query;
+        uint32_t truncated = 0;
         size_t n;
         const gpuserve_found_entity *found;
 
         request.truncation = left ? GPUSERVE_TRUNCATE_LEFT : GPUSERVE_TRUNCATE_RIGHT;
         query = run_query(model, &request);
-        cr_expect_eq(gpuserve_entity_query_truncated(query, 0), 1);
-        found = gpuserve_entity_query_found(query, 0, &n);
+        found = gpuserve_entity_query_found(query, 0, &n, &truncated);
+        cr_expect_eq(truncated, 1);
         cr_assert_gt(n, 0u);
         cr_expect(left ? found[0].begin > 0 : found[0].begin == 0);
         last[left] = found[n - 1].end;

@@ -61,6 +61,14 @@ static gpuserve_long_texts *run_long(gpuserve_model *model, const char *const *t
     return lt;
 }
 
+static gpuserve_long_result result_of(const gpuserve_long_texts *lt)
+{
+    gpuserve_long_result result = GPUSERVE_LONG_RESULT_INIT;
+
+    cr_assert_eq(gpuserve_long_texts_result(lt, &result, NULL), GPUSERVE_OK);
+    return result;
+}
+
 static void expect_near(const float *got, const float *want, size_t n, double tolerance,
                         const char *what)
 {
@@ -121,14 +129,14 @@ static void expect_case(const json_t *row, const gpuserve_long_texts *lt, size_t
 {
     const json_t *spans = json_object_get(row, "want_spans");
     const json_t *vectors = json_object_get(row, "vectors");
-    const size_t columns = gpuserve_long_texts_columns(lt);
-    const float *rows = gpuserve_long_texts_vectors(lt);
-    size_t n = 0;
-    const gpuserve_chunk *chunks = gpuserve_long_texts_chunks(lt, &n);
+    const gpuserve_long_result result = result_of(lt);
+    const size_t columns = result.dim, n = result.n_chunks;
+    const float *rows = result.vectors;
+    const gpuserve_chunk *chunks = result.chunks;
 
     cr_assert_not_null(rows);
     cr_assert_eq(n, json_array_size(spans), "case %zu: %zu chunks", number, n);
-    cr_assert_eq(gpuserve_long_texts_rows(lt), json_array_size(vectors), "case %zu", number);
+    cr_assert_eq(result.n_vectors, json_array_size(vectors), "case %zu", number);
     for (size_t i = 0; i < n; i++) {
         const json_t *one = json_array_get(spans, i);
 
@@ -176,7 +184,7 @@ Test(long_texts, equal_the_reference)
 static void expect_one_shot(gpuserve_model *model, const char *const *texts, size_t n,
                             const char *prompt_name, bool late)
 {
-    gpuserve_embed_options how = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job how = GPUSERVE_JOB_INIT;
     gpuserve_long_options options = GPUSERVE_LONG_OPTIONS_INIT;
     const size_t dim = gpuserve_model_dim(model);
     float *want = malloc(n * dim * sizeof(*want));
@@ -189,9 +197,8 @@ static void expect_one_shot(gpuserve_model *model, const char *const *texts, siz
     options.method = late ? GPUSERVE_LONG_LATE : GPUSERVE_LONG_WINDOWS;
     options.chunk_tokens = late ? 100000 : 0;
     lt = run_long(model, texts, n, &options);
-    cr_assert_eq(gpuserve_long_texts_rows(lt), n);
-    expect_near(gpuserve_long_texts_vectors(lt), want, n * dim, 1e-6,
-                prompt_name ? prompt_name : "-");
+    cr_assert_eq(result_of(lt).n_vectors, n);
+    expect_near(result_of(lt).vectors, want, n * dim, 1e-6, prompt_name ? prompt_name : "-");
     gpuserve_long_texts_free(&lt);
     free(want);
 }
@@ -282,6 +289,7 @@ Test(long_texts, thousands_of_sentences)
     gpuserve_result result = GPUSERVE_RESULT_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_long_texts *lt = NULL;
+    gpuserve_long_result made;
     char *text = malloc(LONG_BYTES + 1);
     const char *const texts[] = { text };
     const gpuserve_chunk *chunks;
@@ -295,10 +303,16 @@ Test(long_texts, thousands_of_sentences)
     options.chunk_by = GPUSERVE_CHUNK_BY_SENTENCES;
     cr_assert_eq(gpuserve_long_texts_create(&lt, model, texts, NULL, 1, &options, &error),
                  GPUSERVE_OK, "%s", error.message);
-    cr_assert_null(gpuserve_long_texts_vectors(lt));
+    made = result_of(lt);
+    cr_assert_null(made.vectors);
+    cr_assert_eq(made.n_chunks, LONG_BYTES / 21 + 1);
+    cr_assert_eq(made.n_vectors, made.n_chunks);
+    cr_assert_eq(made.dim, 32);
     cr_assert_eq(gpuserve_long_texts_run(lt, model, &how, &error), GPUSERVE_OK, "%s",
                  error.message);
-    chunks = gpuserve_long_texts_chunks(lt, &n);
+    made = result_of(lt);
+    chunks = made.chunks;
+    n = made.n_chunks;
     cr_assert_eq(n, LONG_BYTES / 21 + 1);
     for (size_t i = 0; i < n; i++) {
         cr_assert_eq(chunks[i].begin, i * 21);
@@ -309,7 +323,7 @@ Test(long_texts, thousands_of_sentences)
     cr_expect_lt(result.n_tokens, 2 * tokens);
     cr_expect_str_eq(result.device, "cpu");
     for (size_t i = 0; i < n * 32; i++)
-        cr_assert(isfinite(gpuserve_long_texts_vectors(lt)[i]));
+        cr_assert(isfinite(made.vectors[i]));
     gpuserve_long_texts_free(&lt);
     free(text);
     gpuserve_model_close(&model);
@@ -380,15 +394,15 @@ Test(long_texts, steps_and_dimensions)
         cr_assert_eq(gpuserve_long_texts_take(lt, &error), GPUSERVE_OK);
     }
     cr_expect_eq(gpuserve_long_texts_take(lt, &error), GPUSERVE_E_INVALID);
-    cr_assert_eq(gpuserve_long_texts_columns(lt), 10);
+    cr_assert_eq(result_of(lt).dim, 10);
     for (size_t i = 0; i < 2; i++)
-        expect_near(gpuserve_long_texts_vectors(lt) + i * 10,
-                    gpuserve_long_texts_vectors(whole) + i * 32, 10, 1e-6, "cut");
+        expect_near(result_of(lt).vectors + i * 10, result_of(whole).vectors + i * 32, 10, 1e-6,
+                    "cut");
     gpuserve_long_texts_free(&lt);
     options.normalize = GPUSERVE_NORMALIZE_DEFAULT; /* after the cut */
     lt = run_long(model, texts, 2, &options);
     for (size_t i = 0; i < 10; i++)
-        square += pow(gpuserve_long_texts_vectors(lt)[10 + i], 2);
+        square += pow(result_of(lt).vectors[10 + i], 2);
     cr_expect_float_eq(square, 1.0, 1e-6);
     gpuserve_long_texts_free(&lt);
     gpuserve_long_texts_free(&whole);
@@ -409,7 +423,8 @@ Test(long_texts, sentences_joined_to_a_number_of_tokens)
     options.chunk_by = GPUSERVE_CHUNK_BY_SENTENCES;
     options.chunk_tokens = 8;
     lt = run_long(model, &text, 1, &options);
-    chunks = gpuserve_long_texts_chunks(lt, &n);
+    chunks = result_of(lt).chunks;
+    n = result_of(lt).n_chunks;
     cr_assert_eq(n, 3, "%zu", n);
     for (size_t i = 0; i < n; i++) {
         cr_expect_eq(chunks[i].begin, want[i][0], "%zu: %u", i, chunks[i].begin);
@@ -424,7 +439,7 @@ Test(long_texts, nothing_is_complete)
     gpuserve_model *model = open_small();
     gpuserve_long_texts *lt = run_long(model, NULL, 0, NULL);
 
-    cr_expect_eq(gpuserve_long_texts_rows(lt), 0);
+    cr_expect_eq(result_of(lt).n_vectors, 0);
     gpuserve_long_texts_free(&lt);
     gpuserve_long_texts_free(&lt);
     gpuserve_long_texts_free(NULL);

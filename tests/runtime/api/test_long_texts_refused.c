@@ -139,6 +139,7 @@ Test(long_texts_refused, limits_and_requirements)
     gpuserve_model *model = open_model(0);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_job how = GPUSERVE_JOB_INIT;
+    gpuserve_long_result result = GPUSERVE_LONG_RESULT_INIT;
     gpuserve_long_texts *lt = NULL;
     char *large = calloc(1, GPUSERVE_LONG_TEXT_BYTES + 1);
 
@@ -154,11 +155,18 @@ Test(long_texts_refused, limits_and_requirements)
     how.expected_fingerprint = NULL;
     how.deadline_us = -1;
     cr_expect_eq(gpuserve_long_texts_run(lt, model, &how, &error), GPUSERVE_E_EXPIRED);
-    cr_expect_null(gpuserve_long_texts_vectors(lt));
+    cr_expect_eq(gpuserve_long_texts_result(lt, &result, &error), GPUSERVE_OK);
+    cr_expect_null(result.vectors);
     how.deadline_us = 0; /* a failed run is repeated */
     cr_expect_eq(gpuserve_long_texts_run(lt, model, &how, &error), GPUSERVE_OK, "%s",
                  error.message);
-    cr_expect_not_null(gpuserve_long_texts_vectors(lt));
+    cr_expect_eq(gpuserve_long_texts_result(lt, &result, &error), GPUSERVE_OK);
+    cr_expect_not_null(result.vectors);
+    cr_expect_eq(gpuserve_long_texts_result(NULL, &result, &error), GPUSERVE_E_INVALID);
+    cr_expect_str_eq(error.message, "`long_texts` is NULL");
+    result.struct_size = 8;
+    cr_expect_eq(gpuserve_long_texts_result(lt, &result, &error), GPUSERVE_E_INVALID);
+    cr_expect(strstr(error.message, "gpuserve_long_result: struct_size is 8"), "%s", error.message);
     cr_expect_eq(gpuserve_long_texts_run(NULL, model, NULL, &error), GPUSERVE_E_INVALID);
     cr_expect_eq(gpuserve_long_texts_run(lt, NULL, NULL, &error), GPUSERVE_E_INVALID);
     gpuserve_long_texts_free(&lt);

@@ -50,7 +50,7 @@ static double logit(const json_t *row, size_t label)
 static void compare(gpuserve_model *model, const json_t *row, uint32_t score, float *got)
 {
     const char *const text = member(row, "text"), *const pair = member(row, "pair");
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     options.score = score;
@@ -109,6 +109,14 @@ Test(pairs, logits_and_scores_equal_transformers)
     }
 }
 
+static uint32_t rerank_method(const gpuserve_model *model)
+{
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
+
+    cr_assert_eq(gpuserve_model_get_properties(model, &properties, NULL), GPUSERVE_OK);
+    return properties.rerank_method;
+}
+
 Test(pairs, a_cross_encoder_reranks)
 {
     gpuserve_model *model = open_tiny("bert-cross-encoder");
@@ -128,27 +136,29 @@ Test(pairs, a_cross_encoder_reranks)
         documents[n++] = member(row, "pair");
     }
     cr_assert_geq(n, 3);
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_CROSS_ENCODER);
-    cr_assert_eq(gpuserve_rerank(model, "w1 w2 w3", documents, n, scores, order, n, NULL, NULL),
-                 GPUSERVE_OK);
+    cr_expect_eq(rerank_method(model), GPUSERVE_RERANK_CROSS_ENCODER);
+    cr_assert_eq(
+        gpuserve_rerank(model, "w1 w2 w3", documents, n, scores, order, n, NULL, NULL, NULL),
+        GPUSERVE_OK);
     options.score = GPUSERVE_SCORE_RAW;
-    cr_assert_eq(gpuserve_rerank(model, "w1 w2 w3", documents, n, raw, NULL, n, &options, NULL),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_rerank(model, "w1 w2 w3", documents, n, raw, NULL, n, &options, NULL, NULL),
+        GPUSERVE_OK);
     for (i = 0; i < n; i++) {
         cr_expect_float_eq(raw[i], want[i], 2e-5);
         cr_expect_float_eq(scores[i], 1 / (1 + exp(-want[i])), 1e-5);
         cr_expect(i == 0 || want[order[i - 1]] >= want[order[i]]);
     }
     options.query_prompt = "ask: ";
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_INVALID);
     options.query_prompt = NULL;
     options.document_prompt = "document: ";
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_INVALID);
     options.document_prompt = NULL;
     options.method = GPUSERVE_RERANK_COSINE;
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, n, raw, NULL, n, &options, NULL, NULL),
                  GPUSERVE_E_UNSUPPORTED);
     json_decref(rows);
     gpuserve_model_close(&model);
@@ -161,8 +171,8 @@ Test(pairs, a_classifier_of_labels_does_not_rerank)
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float score;
 
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_DEFAULT);
-    cr_expect_eq(gpuserve_rerank(model, "w2", &document, 1, &score, NULL, 1, NULL, &error),
+    cr_expect_eq(rerank_method(model), GPUSERVE_RERANK_DEFAULT);
+    cr_expect_eq(gpuserve_rerank(model, "w2", &document, 1, &score, NULL, 1, NULL, NULL, &error),
                  GPUSERVE_E_UNSUPPORTED);
     cr_expect_not_null(strstr(error.message, "3 labels"), "%s", error.message);
     gpuserve_model_close(&model);

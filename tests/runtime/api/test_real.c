@@ -56,7 +56,7 @@ static void compare_with_oracle(size_t which, uint32_t dtype, double min_cosine,
     const char **texts = calloc(n, sizeof(*texts));
     float *got = calloc(n * dim, sizeof(*got));
     gpuserve_item *items = calloc(n, sizeof(*items));
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     cr_assert_eq(n_floats, n * dim);
@@ -101,7 +101,7 @@ Test(real, token_vectors_pool_to_the_embedding)
 {
     static const char *const text[] = { "A man is eating food." };
     gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_job job = GPUSERVE_JOB_INIT;
     float tokens[64 * 384], vector[384];
     size_t offsets[2];
@@ -173,7 +173,7 @@ Test(real, an_empty_text_has_a_vector_and_cutting_dimensions_cuts_before_normali
 {
     static const char *const texts[] = { "", "A man is eating food." };
     gpuserve_model *model = open_real("all-MiniLM-L6-v2", 0, 0);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_item items[2];
     float cut[2 * 64], whole[2 * 384];
 

@@ -280,7 +280,7 @@ Test(refused, tasks_of_other_models)
 Test(refused, options_of_classifying)
 {
     static const char *const texts[] = { "w5" };
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_model *model;
     float scores[16];
 
@@ -288,7 +288,7 @@ Test(refused, options_of_classifying)
     model = open_model();
     options.reserved = 1;
     expect(gpuserve_classify(model, texts, 1, scores, 16, &options, &error), GPUSERVE_E_INVALID,
-           "`reserved` is not zero");
+           "job.reserved is not zero");
     gpuserve_model_close(&model);
     end();
 }

@@ -45,15 +45,17 @@ Test(rerank, scores_are_cosines_with_the_models_own_prompts)
     size_t order[N];
     gpuserve_item items[N];
     gpuserve_result result = GPUSERVE_RESULT_INIT;
-    gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
     uint64_t n_tokens = 7; /* of the query: words, prompt, [CLS], [SEP] */
 
-    options.items = items;
-    options.result = &result;
-    cr_expect_eq(gpuserve_model_rerank_method(model), GPUSERVE_RERANK_COSINE);
-    cr_assert_eq(
-        gpuserve_rerank(model, "what do cats eat", documents, N, scores, order, N, &options, NULL),
-        GPUSERVE_OK);
+    job.items = items;
+    job.result = &result;
+    cr_assert_eq(gpuserve_model_get_properties(model, &properties, NULL), GPUSERVE_OK);
+    cr_expect_eq(properties.rerank_method, GPUSERVE_RERANK_COSINE);
+    cr_assert_eq(gpuserve_rerank(model, "what do cats eat", documents, N, scores, order, N, NULL,
+                                 &job, NULL),
+                 GPUSERVE_OK);
     for (size_t i = 0; i < N; i++) {
         char document[64];
 
@@ -79,8 +81,9 @@ Test(rerank, prompts_and_top_are_as_asked)
     options.query_prompt = "ask ";
     options.document_prompt = "";
     options.top_n = 2;
-    cr_assert_eq(gpuserve_rerank(model, "cats", documents, N, scores, order, N, &options, NULL),
-                 GPUSERVE_OK);
+    cr_assert_eq(
+        gpuserve_rerank(model, "cats", documents, N, scores, order, N, &options, NULL, NULL),
+        GPUSERVE_OK);
     for (size_t i = 0; i < N - 1; i++)
         cr_expect_float_eq(scores[i], cosine("ask cats", documents[i]), 1e-6, "%zu", i);
     cr_expect_lt(order[1], N);
@@ -104,7 +107,7 @@ Test(rerank, many_documents_keep_their_places)
     }
     options.query_prompt = options.document_prompt = "";
     cr_assert_eq(
-        gpuserve_rerank(model, "word5", pointers, MANY, scores, order, MANY, &options, NULL),
+        gpuserve_rerank(model, "word5", pointers, MANY, scores, order, MANY, &options, NULL, NULL),
         GPUSERVE_OK);
     for (size_t i = 0; i < MANY; i++)
         cr_expect_float_eq(scores[i], cosine("word5", texts[i]), 1e-6, "%zu", i);
@@ -120,21 +123,21 @@ Test(rerank, a_document_of_nan_is_last_and_told)
 {
     static const char *const bad[3] = { "a NAN here", "cats", "dogs" };
     gpuserve_model *model = fake_open(0, 0, 0);
-    gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_item items[3];
     float scores[3];
     size_t order[3];
 
-    options.items = items;
-    cr_expect_eq(gpuserve_rerank(model, "cats", bad, 3, scores, order, 3, &options, &error),
+    job.items = items;
+    cr_expect_eq(gpuserve_rerank(model, "cats", bad, 3, scores, order, 3, NULL, &job, &error),
                  GPUSERVE_E_NUMERIC);
     cr_expect_not_null(strstr(error.message, "document 0"), "%s", error.message);
     cr_expect(isnan(scores[0]) && isfinite(scores[1]) && isfinite(scores[2]));
     cr_expect_eq(order[2], 0);
     cr_expect_eq(items[0].status, GPUSERVE_E_NUMERIC);
     cr_expect_eq(items[1].status, GPUSERVE_OK);
-    cr_expect_eq(gpuserve_rerank(model, "NAN", bad + 1, 2, scores, order, 3, &options, &error),
+    cr_expect_eq(gpuserve_rerank(model, "NAN", bad + 1, 2, scores, order, 3, NULL, &job, &error),
                  GPUSERVE_E_NUMERIC);
     cr_expect_eq(items[1].status, GPUSERVE_E_NUMERIC);
     gpuserve_model_close(&model);
@@ -151,7 +154,7 @@ Test(rerank, sizes_bound_texts)
     options.document_sizes = sizes;
     options.query_size = 4;
     options.query_prompt = options.document_prompt = "";
-    cr_assert_eq(gpuserve_rerank(model, "cats!", joined, 2, scores, NULL, 2, &options, NULL),
+    cr_assert_eq(gpuserve_rerank(model, "cats!", joined, 2, scores, NULL, 2, &options, NULL, NULL),
                  GPUSERVE_OK);
     cr_expect_float_eq(scores[0], 1, 1e-6);
     cr_expect_float_eq(scores[1], cosine("cats", "dogs"), 1e-6);
@@ -160,14 +163,15 @@ Test(rerank, sizes_bound_texts)
 
 static void expect_refused(gpuserve_model *model, const char *query, const char *const *texts,
                            size_t n, size_t capacity, const gpuserve_rerank_options *options,
-                           gpuserve_status status, const char *message)
+                           const gpuserve_job *job, gpuserve_status status, const char *message)
 {
     float scores[N] = { 7, 7, 7, 7, 7 };
     size_t order[N] = { 99, 99, 99, 99, 99 };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-    cr_expect_eq(gpuserve_rerank(model, query, texts, n, scores, order, capacity, options, &error),
-                 status, "%s", message);
+    cr_expect_eq(
+        gpuserve_rerank(model, query, texts, n, scores, order, capacity, options, job, &error),
+        status, "%s", message);
     cr_expect_not_null(strstr(error.message, message), "%s", error.message);
     cr_expect_eq(scores[0], 7);
     cr_expect_eq(order[0], 99);
@@ -180,38 +184,44 @@ Test(rerank, wrong_calls_are_refused_and_touch_nothing)
     static const char *const broken[2] = { "a", "BREAK" };
     gpuserve_model *model = fake_open(0, 0, 0);
     gpuserve_rerank_options options = GPUSERVE_RERANK_OPTIONS_INIT;
+    gpuserve_job job = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
-    expect_refused(NULL, "q", documents, N, N, NULL, GPUSERVE_E_INVALID, "model");
-    expect_refused(model, NULL, documents, N, N, NULL, GPUSERVE_E_INVALID, "`query` is NULL");
-    expect_refused(model, "q\xC3", documents, N, N, NULL, GPUSERVE_E_INVALID,
+    expect_refused(NULL, "q", documents, N, N, NULL, NULL, GPUSERVE_E_INVALID, "model");
+    expect_refused(model, NULL, documents, N, N, NULL, NULL, GPUSERVE_E_INVALID, "`query` is NULL");
+    expect_refused(model, "q\xC3", documents, N, N, NULL, NULL, GPUSERVE_E_INVALID,
                    "the query is not UTF-8 at byte 1");
-    expect_refused(model, "q", NULL, N, N, NULL, GPUSERVE_E_INVALID, "documents");
-    expect_refused(model, "q", holes, 2, N, NULL, GPUSERVE_E_INVALID, "document 1 is NULL");
-    expect_refused(model, "q", bytes, 2, N, NULL, GPUSERVE_E_INVALID, "the documents: item 1");
-    expect_refused(model, "q", documents, N, N - 1, NULL, GPUSERVE_E_INVALID,
+    expect_refused(model, "q", NULL, N, N, NULL, NULL, GPUSERVE_E_INVALID, "documents");
+    expect_refused(model, "q", holes, 2, N, NULL, NULL, GPUSERVE_E_INVALID, "document 1 is NULL");
+    expect_refused(model, "q", bytes, 2, N, NULL, NULL, GPUSERVE_E_INVALID,
+                   "the documents: item 1");
+    expect_refused(model, "q", documents, N, N - 1, NULL, NULL, GPUSERVE_E_INVALID,
                    "capacity for 4 scores, the call has 5 documents");
-    cr_expect_eq(gpuserve_rerank(model, "q", documents, N, NULL, NULL, N, NULL, &error),
+    cr_expect_eq(gpuserve_rerank(model, "q", documents, N, NULL, NULL, N, NULL, NULL, &error),
                  GPUSERVE_E_INVALID);
     cr_expect_str_eq(error.message, "`scores` is NULL");
-    expect_refused(model, "q", broken, 2, N, NULL, GPUSERVE_E_DEVICE, "");
+    expect_refused(model, "q", broken, 2, N, NULL, NULL, GPUSERVE_E_DEVICE, "");
     options.method = GPUSERVE_RERANK_CROSS_ENCODER;
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_UNSUPPORTED,
+    expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_UNSUPPORTED,
                    "not a cross-encoder");
     options.method = 9;
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_INVALID, "method is 9");
+    expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_INVALID, "method is 9");
     options.method = 0;
     options.score = GPUSERVE_SCORE_SOFTMAX;
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_INVALID, "score");
+    expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_INVALID, "score");
     options.score = 0;
-    options.expected_fingerprint = "another";
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_MISMATCH, "another");
-    options.expected_fingerprint = NULL;
-    options.deadline_us = -1;
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_EXPIRED, "");
+    options.reserved = 1;
+    expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_INVALID, "`reserved`");
+    job.expected_fingerprint = "another";
+    expect_refused(model, "q", documents, N, N, NULL, &job, GPUSERVE_E_MISMATCH, "another");
+    job.expected_fingerprint = NULL;
+    job.deadline_us = -1;
+    expect_refused(model, "q", documents, N, N, NULL, &job, GPUSERVE_E_EXPIRED, "");
+    job = (gpuserve_job){ 8 };
+    expect_refused(model, "q", documents, N, N, NULL, &job, GPUSERVE_E_INVALID, "struct_size");
     options = (gpuserve_rerank_options){ 8 };
-    expect_refused(model, "q", documents, N, N, &options, GPUSERVE_E_INVALID, "struct_size");
-    cr_expect_eq(gpuserve_rerank(model, "q", NULL, 0, NULL, NULL, 0, NULL, NULL), GPUSERVE_OK);
-    cr_expect_eq(gpuserve_model_rerank_method(NULL), GPUSERVE_RERANK_DEFAULT);
+    expect_refused(model, "q", documents, N, N, &options, NULL, GPUSERVE_E_INVALID, "struct_size");
+    cr_expect_eq(gpuserve_rerank(model, "q", NULL, 0, NULL, NULL, 0, NULL, NULL, NULL),
+                 GPUSERVE_OK);
     gpuserve_model_close(&model);
 }

@@ -121,7 +121,7 @@ Test(tiny, scores_are_as_asked_and_pairs_are_not_single_texts)
     static const char *const first[] = { "w10 w11", "w20" };
     static const char *const second[] = { "w30", "w40 w41 w42" };
     gpuserve_model *model = open_tiny(false);
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     float softmax[2 * N_LABELS], raw[2 * N_LABELS], sigmoid[2 * N_LABELS], pairs[2 * N_LABELS];
     gpuserve_item items[2];
     const size_t n = 2 * N_LABELS;
@@ -158,7 +158,7 @@ Test(tiny, an_overflow_stays_in_its_row)
     static const char *const texts[] = { "w10 w11", "w12 w50 w13", "w14" };
     gpuserve_model *sound = open_tiny(false);
     float want[3 * N_LABELS], got[3 * N_LABELS];
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_item items[3];
     gpuserve_model *model;

@@ -33,7 +33,7 @@ static gpuserve_context *emulated(void)
 static void embed_on(gpuserve_context *context, const char *device, uint32_t dtype, float *rows)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-    gpuserve_embed_options embed = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job embed = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
     size_t n;
@@ -172,7 +172,7 @@ static gpuserve_status embed_folder(gpuserve_context *context, const struct fold
                                     size_t capacity)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
-    gpuserve_embed_options embed = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job embed = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     const char *const texts[] = { "w7 w9" };
     gpuserve_model *model = NULL;

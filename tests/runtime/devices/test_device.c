@@ -53,7 +53,7 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         plugin_folder_make(folder, cases[i].module);
         context = context_with(folder);
         options.device = "cuda";
-        cr_expect_eq(gpuserve_device_select(context, "cuda", &device, NULL, 0, &error),
+        cr_expect_eq(gpuserve_device_select(context, "cuda", &device, 1, NULL, NULL, 0, &error),
                      GPUSERVE_E_DEVICE);
         cr_expect_neq(strstr(error.message, cases[i].message), NULL, "case %zu: %s", i,
                       error.message);
@@ -61,8 +61,9 @@ Test(device, the_message_names_the_missing_layer_and_the_remedy)
         cr_expect_eq(gpuserve_model_open(&model, context, ".", &options, &error), GPUSERVE_E_DEVICE,
                      "explicit: never another device");
         cr_expect_null(model);
-        cr_expect_eq(gpuserve_device_select(context, "auto", &device, reason, sizeof(reason), NULL),
-                     GPUSERVE_OK);
+        cr_expect_eq(
+            gpuserve_device_select(context, "auto", &device, 1, NULL, reason, sizeof(reason), NULL),
+            GPUSERVE_OK);
         cr_expect_str_eq(device.selector, "cpu");
         if (!cases[i].module && !gsv_has_nvidia_device(NULL))
             cr_expect_str_eq(reason, "no GPU", "a CPU user has no use for the plugin");
@@ -98,7 +99,8 @@ Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
         options.log_level = GPUSERVE_LOG_DEBUG;
         cr_assert_eq(gpuserve_context_create(&contexts[i], &options, NULL), GPUSERVE_OK);
     }
-    cr_expect_eq(gpuserve_device_select(contexts[1], "cuda", &device, NULL, 0, NULL), GPUSERVE_OK);
+    cr_expect_eq(gpuserve_device_select(contexts[1], "cuda", &device, 1, NULL, NULL, 0, NULL),
+                 GPUSERVE_OK);
     cr_expect_str_eq(lines[1], "never NULL");
     cr_expect_str_eq(lines[0], "");
     for (size_t i = 0; i < 2; i++)
@@ -128,11 +130,18 @@ Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
     cr_expect_str_eq(devices[1].selector, "cuda:0");
     cr_expect_gt(devices[0].n_cores, 0);
     cr_expect_gt(devices[0].memory_free_bytes, 0);
-    cr_expect_eq(gpuserve_device_select(context, NULL, devices, reason, sizeof(reason), NULL),
-                 GPUSERVE_OK);
+    cr_expect_eq(
+        gpuserve_device_select(context, NULL, devices, 1, NULL, reason, sizeof(reason), NULL),
+        GPUSERVE_OK);
     cr_expect_str_eq(devices[0].selector, "cuda:0");
     cr_expect_eq(strlen(reason), sizeof(reason) - 1, "cut");
-    cr_expect_eq(gpuserve_device_select(context, "cuda:1", devices, NULL, 0, &error),
+    n = 0;
+    cr_expect_eq(
+        gpuserve_device_select(context, "cuda:*", NULL, 0, &n, reason, sizeof(reason), NULL),
+        GPUSERVE_OK);
+    cr_expect_eq(n, 1, "counted without an array");
+    cr_expect_str_eq(reason, "request");
+    cr_expect_eq(gpuserve_device_select(context, "cuda:1", devices, 1, NULL, NULL, 0, &error),
                  GPUSERVE_E_DEVICE);
     cr_expect_neq(strstr(error.message, "cuda:0"), NULL, "%s", error.message);
     options.device = "cuda:0";
@@ -158,14 +167,16 @@ Test(device, selectors_and_arguments_that_are_wrong_are_refused)
     size_t n;
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        cr_expect_eq(gpuserve_device_select(context, wrong[i], &device, NULL, 0, &error),
+        cr_expect_eq(gpuserve_device_select(context, wrong[i], &device, 1, NULL, NULL, 0, &error),
                      GPUSERVE_E_INVALID, "%s", wrong[i]);
-    cr_expect_eq(gpuserve_device_select(context, "cpu", &small, NULL, 0, &error),
+    cr_expect_eq(gpuserve_device_select(context, "cpu", &small, 1, NULL, NULL, 0, &error),
                  GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_device_select(context, "cpu", NULL, NULL, 0, NULL), GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_device_select(context, "cpu", &device, NULL, 3, NULL),
+    cr_expect_eq(gpuserve_device_select(context, "cpu", NULL, 1, NULL, NULL, 0, NULL),
                  GPUSERVE_E_INVALID);
-    cr_expect_eq(gpuserve_device_select(NULL, "cpu", &device, NULL, 0, NULL), GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_select(context, "cpu", &device, 1, NULL, NULL, 3, NULL),
+                 GPUSERVE_E_INVALID);
+    cr_expect_eq(gpuserve_device_select(NULL, "cpu", &device, 1, NULL, NULL, 0, NULL),
+                 GPUSERVE_E_INVALID);
     device.selector[0] = '\0';
     cr_expect_eq(gpuserve_device_refresh(context, &device, &error), GPUSERVE_E_INVALID);
     cr_expect_str_eq(error.message, "the device has no selector");

@@ -95,6 +95,7 @@ static void check_long_text(uint32_t method, const char *text)
     gpuserve_footprint footprint = { .struct_size = sizeof(footprint) };
     gpuserve_model *model = NULL;
     gpuserve_long_texts *lt = NULL;
+    gpuserve_long_result made = GPUSERVE_LONG_RESULT_INIT;
     const gpuserve_chunk *chunks;
     uint64_t created, computed, result, block, tokens = 0;
     size_t before, columns, n = 0;
@@ -110,11 +111,13 @@ static void check_long_text(uint32_t method, const char *text)
     created = failing_malloc_peak_bytes() - before;
     cr_assert_eq(gpuserve_long_texts_run(lt, model, NULL, NULL), GPUSERVE_OK);
     computed = failing_malloc_peak_bytes() - before;
-    chunks = gpuserve_long_texts_chunks(lt, &n);
+    cr_assert_eq(gpuserve_long_texts_result(lt, &made, NULL), GPUSERVE_OK);
+    chunks = made.chunks;
+    n = made.n_chunks;
     for (size_t i = 0; i < n; i++)
         tokens += chunks[i].n_tokens;
-    columns = gpuserve_long_texts_columns(lt) * sizeof(float);
-    result = n * sizeof(*chunks) + gpuserve_long_texts_rows(lt) * columns;
+    columns = made.dim * sizeof(float);
+    result = n * sizeof(*chunks) + made.n_vectors * columns;
     block = method == GPUSERVE_LONG_LATE ? UINT64_C(16) << 20 : n * columns; /* a chunk: a window */
     cr_assert_gt(tokens * columns, UINT64_C(32) << 20, "%llu tokens", (unsigned long long)tokens);
     cr_expect_leq(created, footprint.total_bytes + result + 40 * tokens);

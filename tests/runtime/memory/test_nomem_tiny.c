@@ -22,7 +22,7 @@ static gpuserve_status embed(gpuserve_model *model, float *output)
 
 static gpuserve_status classify(gpuserve_model *model, float *output)
 {
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
 
     options.pairs = seconds;
     return gpuserve_classify(model, texts, 2, output, MAX, &options, NULL);
@@ -32,7 +32,7 @@ static gpuserve_status rerank(gpuserve_model *model, float *output)
 {
     size_t order[2];
 
-    return gpuserve_rerank(model, texts[0], seconds, 2, output, order, 2, NULL, NULL);
+    return gpuserve_rerank(model, texts[0], seconds, 2, output, order, 2, NULL, NULL, NULL);
 }
 
 static const struct life {

@@ -147,7 +147,7 @@ Test(adapters, in_narrower_types)
 static void embed(gpuserve_model *model, const char *name, const char *prompt, const char *text,
                   uint32_t cache, float *row)
 {
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
 
     options.prompt_name = name;
     options.prompt = prompt;
@@ -291,7 +291,7 @@ Test(adapters, the_instruction_is_the_prompt)
 {
     static const char instruction[] = "Represent the document for retrieval: ";
     gpuserve_model *model = open_model(NULL, GPUSERVE_DTYPE_FLOAT32, 0);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     float named[DIM], as_text[DIM], joined[DIM];
     char info[8192];

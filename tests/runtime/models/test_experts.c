@@ -30,7 +30,7 @@ static gpuserve_status open_model(gpuserve_model **model, uint32_t dtype, gpuser
 static void embed(uint32_t dtype, float *row)
 {
     static const char *const text = "w20 w21 w22 w23 w24 w25";
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_model *model = NULL;
 

@@ -57,9 +57,17 @@ static gpuserve_model *open_model(const char *path, const char *head, const char
     return model;
 }
 
+static size_t count_heads(const gpuserve_model *model)
+{
+    gpuserve_model_properties properties = GPUSERVE_MODEL_PROPERTIES_INIT;
+
+    cr_assert_eq(gpuserve_model_get_properties(model, &properties, NULL), GPUSERVE_OK);
+    return properties.n_heads;
+}
+
 static void classify(gpuserve_model *model, const char *heads, float *scores, size_t columns)
 {
-    gpuserve_classify_options options = GPUSERVE_CLASSIFY_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
 
     options.heads = heads;
@@ -241,7 +249,7 @@ Test(heads, have_names_labels_and_scores)
 
     begin(&f);
     model = open_model(f.folder.path, NULL, f.lines, GPUSERVE_DTYPE_FLOAT32, 0);
-    cr_expect_eq(gpuserve_model_head_count(model), N_HEADS);
+    cr_expect_eq(count_heads(model), N_HEADS);
     cr_expect_eq(gpuserve_model_label_count(model), n_labels[0]);
     cr_expect_str_eq(gpuserve_model_label(model, 2), "plain 2");
     for (size_t i = 0; i < N_HEADS; i++) {
@@ -282,7 +290,7 @@ Test(heads, one_head_and_further_ones)
     snprintf(path, sizeof(path), "%s/two.safetensors", f.folder.path);
     snprintf(lines, sizeof(lines), "%s/other.safetensors", f.folder.path);
     model = open_model(f.folder.path, path, lines, GPUSERVE_DTYPE_FLOAT32, 0);
-    cr_expect_eq(gpuserve_model_head_count(model), 2);
+    cr_expect_eq(count_heads(model), 2);
     cr_assert_eq(gpuserve_model_head(model, 0, &head, NULL), GPUSERVE_OK);
     cr_expect_str_eq(head.name, "two");
     cr_assert_eq(gpuserve_model_head(model, 1, &head, NULL), GPUSERVE_OK);
@@ -335,7 +343,7 @@ Test(heads, that_a_model_does_not_have_are_refused)
     expect_refused(model, GPUSERVE_TASK_EMBED, "plain", 400, "job.heads is valid only for");
     gpuserve_model_close(&model);
     model = open_model(f.folder.path, NULL, NULL, GPUSERVE_DTYPE_FLOAT32, 0);
-    cr_expect_eq(gpuserve_model_head_count(model), 0);
+    cr_expect_eq(count_heads(model), 0);
     gpuserve_model_close(&model);
     folder_remove(&f.folder);
     folder_make(&f.folder, "bert-single");
@@ -379,7 +387,7 @@ Test(heads, are_kept_by_a_suspended_model_and_changed_by_a_swap)
                  "%s", error.message);
     cr_expect(changes & GPUSERVE_CHANGE_LABELS);
     cr_expect(changes & GPUSERVE_CHANGE_FINGERPRINT);
-    cr_expect_eq(gpuserve_model_head_count(model), 2);
+    cr_expect_eq(count_heads(model), 2);
     cr_expect_str_eq(head.name, "other", "borrowed strings stay");
     classify(model, "deeper,plain", rows, 7);
     expect_rows(rows, want, (const size_t[]){ 1, 0 }, 2);

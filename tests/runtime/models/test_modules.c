@@ -80,7 +80,7 @@ static void check_chain(const char *name)
     cr_assert(dim > 0 && dim <= MAX_DIM);
     json_object_foreach(json_object_get(root, "embeddings"), task, rows)
     {
-        gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+        gpuserve_job options = GPUSERVE_JOB_INIT;
         float together[MAX_TEXTS * MAX_DIM], alone[MAX_DIM];
 
         options.prompt_name = *task ? task : NULL;
@@ -121,7 +121,7 @@ static void write_text(const char *folder, const char *name, const char *text)
 static void expect_default_route(const char *name, const char *route)
 {
     gpuserve_model *model = open_path(path_of(name), 0);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const char *const text = "w1 w2";
     float by_default[MAX_DIM], by_name[MAX_DIM];
     const size_t dim = gpuserve_model_dim(model);
@@ -305,8 +305,9 @@ static void expect_max_sim(gpuserve_model *model)
 
         cr_assert_eq(json_array_size(want), n);
         options.score = GPUSERVE_SCORE_RAW;
-        cr_assert_eq(gpuserve_rerank(model, texts[i], texts, n, scores, order, n, &options, NULL),
-                     GPUSERVE_OK);
+        cr_assert_eq(
+            gpuserve_rerank(model, texts[i], texts, n, scores, order, n, &options, NULL, NULL),
+            GPUSERVE_OK);
         for (size_t j = 0; j < n; j++) {
             cr_expect_float_eq(scores[j], json_real_value(json_array_get(want, j)), 1e-5,
                                "query %zu, document %zu: %g", i, j, (double)scores[j]);

@@ -60,7 +60,7 @@ Test(prompt, what_pooling_leaves_out_is_what_sentence_transformers_leaves_out)
     {
         const char *texts[MAX_TEXTS];
         const size_t n = texts_of(row, texts);
-        gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+        gpuserve_job options = GPUSERVE_JOB_INIT;
         float together[MAX_TEXTS * DIM], alone[DIM];
 
         options.prompt_name = json_string_value(json_object_get(row, "prompt_name"));
@@ -82,7 +82,7 @@ Test(prompt, equal_tokens_of_other_prompts_are_told_apart)
 {
     gpuserve_model *model = open_model(1);
     const char *const with = "w20 w21: w1", *const without = "w1";
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     float whole[DIM], left[DIM], cut[8];
 
     cr_assert_eq(gpuserve_embed(model, &with, 1, whole, DIM, NULL, NULL), GPUSERVE_OK);
@@ -121,7 +121,7 @@ static gpuserve_model *open_with(const char *name, const char *text)
 static void vector_of(gpuserve_model *model, const char *prompt, float *row)
 {
     const char *const text = "w1 w2";
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
 
     options.prompt = prompt;
     cr_assert_eq(gpuserve_embed(model, &text, 1, row, DENSE_DIM, &options, NULL), GPUSERVE_OK);

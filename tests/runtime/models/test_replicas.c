@@ -67,7 +67,7 @@ Test(replicas, work_of_a_lost_one_is_done_by_the_other)
     const float *right = right_vector();
     struct place place;
     gpuserve_result result = GPUSERVE_RESULT_INIT;
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const char *const texts[] = { lost_text };
     float vector[1024];
 
@@ -238,7 +238,7 @@ static void *call_often(void *argument)
 {
     struct caller *caller = argument;
     const size_t dim = gpuserve_model_dim(caller->place->model);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const char *const texts[] = { lost_text };
 
     options.cache = GPUSERVE_CACHE_OFF;

@@ -105,7 +105,7 @@ Test(suspend, wait_for_memory_ends_at_the_deadline, .timeout = 100)
 {
     static const char *const words[] = { "large needs 9", "12000000000", "small holds 5" };
     gpuserve_context *context;
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     gpuserve_stats stats = { .struct_size = sizeof(stats) };
     gpuserve_model *large, *small;
@@ -171,11 +171,13 @@ Test(suspend, reranking_resumes_as_any_request_does)
     float scores[2], before[2];
     size_t order[2];
 
-    cr_assert_eq(gpuserve_rerank(model, "two words", documents, 2, before, order, 2, NULL, &error),
-                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(
+        gpuserve_rerank(model, "two words", documents, 2, before, order, 2, NULL, NULL, &error),
+        GPUSERVE_OK, "%s", error.message);
     cr_assert_eq(gpuserve_model_suspend(model, NULL), GPUSERVE_OK);
-    cr_expect_eq(gpuserve_rerank(model, "two words", documents, 2, scores, order, 2, NULL, &error),
-                 GPUSERVE_OK, "%s", error.message);
+    cr_expect_eq(
+        gpuserve_rerank(model, "two words", documents, 2, scores, order, 2, NULL, NULL, &error),
+        GPUSERVE_OK, "%s", error.message);
     cr_expect_eq(memcmp(scores, before, sizeof(scores)), 0);
     gpuserve_model_close(&model);
     end_context(&context);

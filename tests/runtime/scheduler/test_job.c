@@ -149,15 +149,16 @@ Test(job, structs_of_other_sizes_are_read_or_refused)
     gpuserve_model *model = fake_open(0, 0, 0);
     struct longer_job longer = { fake_job(two, 2, rows), 0 };
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    gpuserve_embed_options options = { 0 };
+    gpuserve_job options = { 0 };
 
     longer.job.struct_size = sizeof(longer);
     cr_expect_eq(gpuserve_run(model, &longer.job, &error), GPUSERVE_OK, "%s", error.message);
     longer.later = 1;
     cr_expect_eq(gpuserve_run(model, &longer.job, &error), GPUSERVE_E_INVALID);
-    cr_expect_neq(strstr(error.message, "gpuserve_job"), NULL, "%s", error.message);
+    cr_expect_neq(strstr(error.message, "gpuserve_job: the field"), NULL, "%s", error.message);
     cr_expect_eq(gpuserve_embed(model, two, 2, rows, 16, &options, &error), GPUSERVE_E_INVALID);
-    cr_expect_neq(strstr(error.message, "gpuserve_embed_options"), NULL, "%s", error.message);
+    cr_expect_neq(strstr(error.message, "gpuserve_job: struct_size is 0"), NULL, "%s",
+                  error.message);
     gpuserve_model_close(&model);
 }
 
@@ -180,7 +181,7 @@ Test(job, nothing_to_do_is_done)
 Test(job, prompts_go_before_the_text)
 {
     gpuserve_model *model = fake_open(0, 0, 0);
-    gpuserve_embed_options options = GPUSERVE_EMBED_OPTIONS_INIT;
+    gpuserve_job options = GPUSERVE_JOB_INIT;
     const char *const text[] = { "food" };
     float row[FAKE_DIM], want[FAKE_DIM];
 

@@ -241,7 +241,8 @@ static void ask_context(struct stage *stage)
         gpuserve_context_models(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK ||
         gpuserve_context_stats(stage->context, &stats, NULL) != GPUSERVE_OK ||
         gpuserve_device_list(stage->context, &device, 1, &n, NULL) != GPUSERVE_OK || n < 1 ||
-        gpuserve_device_select(stage->context, "cpu", &device, NULL, 0, NULL) != GPUSERVE_OK ||
+        gpuserve_device_select(stage->context, "cpu", &device, 1, NULL, NULL, 0, NULL) !=
+            GPUSERVE_OK ||
         gpuserve_device_refresh(stage->context, &device, NULL) != GPUSERVE_OK ||
         gpuserve_device_report(stage->context, NULL, 0, &n, NULL) != GPUSERVE_OK ||
         gpuserve_context_set_budget(stage->context, "cpu", UINT64_C(1) << 40, NULL) !=
