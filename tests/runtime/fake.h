@@ -23,6 +23,8 @@
 /* Makes batches wait before they run, or releases them. */
 void fake_hold(void);
 void fake_release(void);
+/* Releases one held batch. */
+void fake_release_one(void);
 /* Sets the time of a batch: a fixed part, and a part per token on one thread. is_shared: the
  * streams of a model run one at a time, as on a GPU. Call while no batch runs. */
 void fake_set_speed(double tokens_per_s, double batch_us, bool is_shared);

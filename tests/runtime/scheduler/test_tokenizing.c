@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* 17 chunks of 16 kB; a text has 1 to 20 words. */
-enum { N_TEXTS = 6000, TEXT_BYTES = 120 };
+/* Some 60 chunks of 16 kB and 250,000 tokens; a text has 1 to 20 words. */
+enum { N_TEXTS = 20000, TEXT_BYTES = 120 };
 
 static gpuserve_model *open_on(const char *device, uint32_t context_threads, uint32_t n_threads,
                                uint32_t max_batch_tokens)
@@ -127,20 +128,23 @@ Test(tokenizing, a_cpu_has_as_many_threads_as_the_options_say)
     expect_tokenizing("cpu", 5, 3, 3);
 }
 
-/* While batches run and enough tokens are ready the other threads sleep. A batch that takes tokens
- * wakes them. */
-Test(tokenizing, threads_go_on_when_tokens_run_short)
+/* While two batches run and enough tokens for two more are ready, the other four threads sleep. The
+ * next batch takes tokens: they tokenize while it runs, and so does the thread of the one that
+ * ended. */
+Test(tokenizing, a_batch_that_takes_tokens_wakes_the_threads)
 {
-    gpuserve_model *model = open_on("cuda:0", 6, 0, FAKE_MAX_TOKENS);
+    gpuserve_model *model = open_on("cuda:0", 6, 0, 32768);
     struct large large;
 
     fake_hold();
     submit(&large, model);
     fake_wait_running(2);
+    usleep(200000); /* a thread that does not sleep yet tokenizes, which is no fault */
     fake_hold_tokenization();
-    fake_release();
-    fake_wait_tokenizing(6);
+    fake_release_one();
+    fake_wait_tokenizing(4);
     fake_release_tokenization();
+    fake_release();
     finish(&large);
     gpuserve_model_close(&model);
 }
