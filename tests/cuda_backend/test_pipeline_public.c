@@ -51,6 +51,7 @@ static gpuserve_model_options options_on(const char *device, uint32_t pipeline)
     options.dtype = GPUSERVE_DTYPE_FLOAT16;
     options.max_batch_tokens = MAX_TOKENS;
     options.deterministic = 1;
+    options.n_threads = 1; /* none beyond those of the streams */
     options.pipeline = pipeline;
     return options;
 }
