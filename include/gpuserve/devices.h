@@ -64,8 +64,9 @@ gpuserve_device_list(gpuserve_context *context, gpuserve_device_info *devices, s
  * Resolve a selector to its devices, best first. For the best one alone, `capacity` is 1.
  *
  * @param selector  "auto" or NULL (the usable GPU with the most free memory, else the CPU);
- *                  "cpu"; "cuda" (the first), "cuda:N", "cuda:*" (every one); the UUID of a GPU or
- *                  MIG device ("GPU-...", "MIG-...") or a unique prefix of it; or
+ *                  "cpu"; "cuda" (the first), "cuda:N", "cuda:N,cuda:N" (several, in this order),
+ *                  "cuda:*" (every one); the UUID of a GPU or MIG device ("GPU-...", "MIG-...") or a
+ *                  unique prefix of it; or
  *                  "auto:order=load,limit=2,max_load=0.5,max_memory=0.5,memory_free=8G,
  *                  exclude=0,3,exclude_uuid=GPU-...": the selection of GPUtil's getAvailable(),
  *                  with its defaults; order is first, index, last, load, memory or random, `limit`
