@@ -226,7 +226,7 @@ Test(pipeline, of_every_family_on_a_host_backend)
     const size_t n = read_families(families);
     size_t n_compared = 0;
 
-    for (size_t i = 0; i < n; i += FOR_RACES ? 40 : IS_SANITIZED ? 7 : 1) {
+    for (size_t i = 0; i < n; i += FOR_RACES ? 14 : IS_SANITIZED ? 7 : 1) {
         char reason[96];
 
         if (!is_refused(families[i].text, reason))
