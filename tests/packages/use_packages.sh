@@ -91,7 +91,7 @@ cd "$work" || exit 1
 # shellcheck disable=SC2046  # words
 with_pkg_config()
 {
-    gcc -Wall -Werror first.c $(pkg-config --cflags --libs gpuserve) -o first && ./first && ldd first | grep -q libgpuserve.so.0 &&
+    gcc -Wall -Werror first.c $(pkg-config --cflags --libs gpuserve) -o first && ./first && ldd first | grep libgpuserve.so.0 >/dev/null &&
         pkg-config --exact-version="$(dpkg-query -W -f '${Version}' libgpuserve-dev)" gpuserve
 }
 check "a program compiles with pkg-config" with_pkg_config
@@ -107,7 +107,7 @@ headers()
 {
     local header
     for header in /usr/include/gpuserve/*.h /usr/include/gpuserve/sys/*.h; do
-        gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c "$header" 2>&1 | grep -v 'pragma once' | grep -q error && return 1
+        gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c "$header" 2>&1 | grep -v 'pragma once' | grep error >/dev/null && return 1
         printf '#include "%s"\n' "$header" | g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c++ - || return 1
     done
 }
@@ -130,10 +130,10 @@ if compgen -G "$packages/libgpuserve-cuda_*.deb" >/dev/null; then
     check "the plugin installs" install "$(deb libgpuserve-cuda)"
     cuda_licence()
     {
-        zcat -f /usr/share/doc/libgpuserve-cuda/cuda-runtime.txt* | grep -qF NVIDIA && grep -qF 'CUDA Runtime' /usr/share/doc/libgpuserve-cuda/copyright
+        zcat -f /usr/share/doc/libgpuserve-cuda/cuda-runtime.txt* | grep -F NVIDIA >/dev/null && grep -qF 'CUDA Runtime' /usr/share/doc/libgpuserve-cuda/copyright
     }
     check "it has the licence of the CUDA run-time library" cuda_licence
-    check "the plugin is found" bash -c 'gpuserve doctor --device cuda:0 | grep -q /gpuserve/libgpuserve-cuda.so'
+    check "the plugin is found" bash -c 'gpuserve doctor --device cuda:0 | grep /gpuserve/libgpuserve-cuda.so >/dev/null'
 fi
 
 # The cache of packed weights in a home folder belongs to its user: a purge leaves it, as Debian's policy asks.

@@ -52,7 +52,7 @@ gpuserve()
 version()
 {
     local version=${tarball##*/gpuserve-}
-    gpuserve --version | tee /dev/stderr | grep -qwF "${version%%-linux*}"
+    gpuserve --version | tee /dev/stderr | grep -wF "${version%%-linux*}" >/dev/null
 }
 check "gpuserve --version" version
 vectors()
@@ -62,17 +62,17 @@ vectors()
 check "embed writes two vectors of a model without files" vectors
 real_model()
 {
-    gpuserve similarity "$model" "${reference_texts[@]}" | tee /dev/stderr | grep -q "$reference_similarity"
+    gpuserve similarity "$model" "${reference_texts[@]}" | tee /dev/stderr | grep "$reference_similarity" >/dev/null
 }
 check "the similarity of two texts is that of the reference" real_model
 head()
 {
-    gpuserve classify "$model" --head sentiment "a fine film" | tee /dev/stderr | grep -q positive
+    gpuserve classify "$model" --head sentiment "a fine film" | tee /dev/stderr | grep positive >/dev/null
 }
 check "an installed head is found by its name" head
 lstm()
 {
-    gpuserve classify "$tree/share/gpuserve/models/lstm-sentiment" "a fine film" | tee /dev/stderr | grep -q positive
+    gpuserve classify "$tree/share/gpuserve/models/lstm-sentiment" "a fine film" | tee /dev/stderr | grep positive >/dev/null
 }
 check "the model of the tarball labels a text" lstm
 
@@ -96,7 +96,7 @@ if [[ -d $tree/lib/gpuserve ]]; then
     # Without a GPU doctor fails, and says which plugin it loaded.
     plugin()
     {
-        { gpuserve doctor --device cuda:0 || true; } | tee /dev/stderr | grep -E '^plugin +ok ' | grep -qF "$tree/bin/../lib/gpuserve/libgpuserve-cuda.so"
+        { gpuserve doctor --device cuda:0 || true; } | tee /dev/stderr | grep -E '^plugin +ok ' | grep -F "$tree/bin/../lib/gpuserve/libgpuserve-cuda.so" >/dev/null
     }
     check "the CUDA plugin is found" plugin
 fi
@@ -140,7 +140,7 @@ cp "$here"/*.c "$here"/CMakeLists.txt "$work/"
 shared()
 {
     "$compiler" -Wall -Werror first.c $(pkg-config --cflags --libs gpuserve) "-Wl,-rpath,$tree/lib" -o first &&
-        "${newer[@]}" ./first && readelf --dynamic first | grep -q libgpuserve.so.0
+        "${newer[@]}" ./first && readelf --dynamic first | grep libgpuserve.so.0 >/dev/null
 }
 check "a program links the shared library with pkg-config" shared
 # shellcheck disable=SC2046

@@ -49,19 +49,19 @@ check "it has the licences of what it contains" licences
 version()
 {
     local version=${wheel##*/gpuserve-}
-    "${program[@]}" --version | tee /dev/stderr | grep -qwF "${version%%-*}"
+    "${program[@]}" --version | tee /dev/stderr | grep -wF "${version%%-*}" >/dev/null
 }
 check "gpuserve --version" version
 by_command()
 {
-    "${program[@]}" similarity "$model" "${reference_texts[@]}" | tee /dev/stderr | grep -q "$reference_similarity"
+    "${program[@]}" similarity "$model" "${reference_texts[@]}" | tee /dev/stderr | grep "$reference_similarity" >/dev/null
 }
 check "the similarity of two texts is that of the reference, by the command" by_command
 
 if [[ $GPUSERVE_CHECK_MACHINE == "$(uname -m)" ]]; then
     by_package()
     {
-        venv/bin/python - "$model" "${reference_texts[@]}" <<'PYTHON' | tee /dev/stderr | grep -q "$reference_similarity"
+        venv/bin/python - "$model" "${reference_texts[@]}" <<'PYTHON' | tee /dev/stderr | grep "$reference_similarity" >/dev/null
 import sys
 import gpuserve
 with gpuserve.Model(sys.argv[1], device="cpu") as model:

@@ -26,7 +26,7 @@ flags=$(pkg-config --cflags --libs gpuserve)
 case $flags in *"$root"*) ;; *) echo "the prefix does not move: $flags"; exit 1 ;; esac
 # shellcheck disable=SC2086 # flags are words
 "$@" -std=c11 -o "$work/program" "$example" $flags
-LD_LIBRARY_PATH=$lib ldd "$work/program" | grep -q "$lib/libgpuserve.so.0"
+LD_LIBRARY_PATH=$lib ldd "$work/program" | grep "$lib/libgpuserve.so.0" >/dev/null
 # Each library finds the other where it is installed, without a path from outside.
 for library in "$lib"/libgpuserve*.so.0; do
     if env -u LD_LIBRARY_PATH ldd "$library" | grep 'libgpuserve.*not found'; then
