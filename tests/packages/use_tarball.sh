@@ -7,13 +7,9 @@ set -uo pipefail
 tarball=$(realpath "$1")
 model=$2
 here=$(cd "$(dirname "$0")" && pwd)
-export LC_ALL=C.UTF-8
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export HOME=$work/home
-mkdir "$HOME"
 # shellcheck source=tests/packages/checks.sh
 . "$here/checks.sh"
+use_empty_folder
 machine=$GPUSERVE_CHECK_MACHINE
 compiler=gcc
 emulator=()
@@ -134,7 +130,6 @@ if [[ -n ${GPUSERVE_CHECK_INSTALL:-} ]]; then
 fi
 # Only the tarball's pkg-config files: a system has none of jansson.
 export PKG_CONFIG_LIBDIR=$tree/lib/pkgconfig
-cd "$work" || exit 1
 cp "$here"/*.c "$here"/CMakeLists.txt "$work/"
 # shellcheck disable=SC2046  # words
 shared()

@@ -7,14 +7,9 @@ set -uo pipefail
 wheel=$(realpath "$1")
 model=$(realpath -s "$2") # its neighbours are the models of test_hub.py
 tests=$(cd "$(dirname "$0")/.." && pwd)
-export LC_ALL=C.UTF-8
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export HOME=$work/home
-mkdir "$HOME"
 # shellcheck source=tests/packages/checks.sh
 . "$tests/packages/checks.sh"
-cd "$work" || exit 1
+use_empty_folder
 
 installs()
 {
