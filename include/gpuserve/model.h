@@ -62,7 +62,8 @@ typedef struct gpuserve_model_options {
     uint32_t    max_batch_tokens; /**< max tokens of a batch, which one thread computes; default 512
                                        on a CPU, 16384 on a GPU, halved until the budgets allow it.
                                        Larger work is split into batches of this size */
-    uint32_t    n_threads;        /**< number of the context's threads; default all */
+    uint32_t    n_threads;        /**< number of the context's threads; default all. On a GPU they
+                                       tokenize, and one runs each batch */
     uint32_t    pooling;          /**< gpuserve_pooling_kind that overrides the model's own */
     uint32_t    use_mmap;         /**< 1, on a CPU: packed weights of any dtype are kept on disk and
                                        mapped read-only, so that processes share them; see
@@ -361,8 +362,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_model_info(gpuserve_mode
                                                                   gpuserve_error *error);
 
 /**
- * What a model can do, and the sizes that a caller allocates by. All values are of the same model:
- * after a swap all are new. Since: 0.2
+ * Properties of an open model: tasks, vector dimensions, token limits, label counts. A snapshot: all
+ * values are of the same model, also beside a swap. Since: 0.2
  */
 typedef struct gpuserve_model_properties {
     uint32_t struct_size;

@@ -26,20 +26,36 @@ static size_t min_size(const char *name, size_t size)
     return size;
 }
 
+static gpuserve_status refuse_size(const char *name, uint32_t given, size_t min_bytes,
+                                   gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
+             min_bytes);
+    return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
+}
+
+/* Accepts `size` and more, and the sizes of older versions. */
+static gpuserve_status check_size(const char *name, uint32_t given, size_t size,
+                                  gpuserve_error *error)
+{
+    return given >= size || given >= min_size(name, size)
+               ? GPUSERVE_OK
+               : refuse_size(name, given, min_size(name, size), error);
+}
+
 gpuserve_status gsv_read_struct(void *to, size_t size, const void *from, const char *name,
                                 gpuserve_error *error)
 {
+    gpuserve_status st;
     uint32_t given;
 
     memset(to, 0, size);
     if (!from)
         return GPUSERVE_OK;
     memcpy(&given, from, sizeof(given));
-    if (given < size && given < min_size(name, size)) {
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
-                 min_size(name, size));
-        return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
-    }
+    st = check_size(name, given, size, error);
+    if (st != GPUSERVE_OK)
+        return st;
     for (size_t i = size; i < given; i++) {
         if (((const unsigned char *)from)[i] == 0)
             continue;
@@ -62,25 +78,21 @@ gpuserve_status gsv_check_struct(const void *to, size_t size, const char *name,
     if (!to)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s is NULL", name);
     memcpy(&given, to, sizeof(given));
-    if (given >= size)
-        return GPUSERVE_OK;
-    gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given, size);
-    return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
+    return given >= size ? GPUSERVE_OK : refuse_size(name, given, size, error);
 }
 
 gpuserve_status gsv_write_struct(void *to, const void *from, size_t size, const char *name,
                                  gpuserve_error *error)
 {
+    gpuserve_status st;
     uint32_t given;
 
     if (!to)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s is NULL", name);
     memcpy(&given, to, sizeof(given));
-    if (given < size && given < min_size(name, size)) {
-        gsv_fail(error, GPUSERVE_E_INVALID, "%s: struct_size is %u, less than %zu", name, given,
-                 min_size(name, size));
-        return gsv_hint(error, GPUSERVE_E_INVALID, "initialize the struct with its _INIT macro");
-    }
+    st = check_size(name, given, size, error);
+    if (st != GPUSERVE_OK)
+        return st;
     memcpy((char *)to + sizeof(given), (const char *)from + sizeof(given),
            (given < size ? given : size) - sizeof(given));
     return GPUSERVE_OK;

@@ -412,7 +412,8 @@ void gsv_event_loop_stop(struct gsv_event_loop *event_loop)
 
     atomic_store(&event_loop->stopping, true);
     for (uint32_t i = 0; i < event_loop->n_threads; i++) {
-        /* The leader reads `wake`, but nobody after it. */
+        /* The leader reads `wake`; after its end the eventfd stays readable, which wakes the
+         * follower. */
         gsv_event_loop_watch(event_loop, i > 0 ? EPOLLIN : 0);
         gsv_event_loop_wake(event_loop);
         pthread_join(event_loop->threads[i], NULL);

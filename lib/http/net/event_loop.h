@@ -130,7 +130,8 @@ void gsv_event_loop_answered(struct gsv_client *client);
 void gsv_event_loop_wake(struct gsv_event_loop *event_loop);
 /* True if the thread that holds `loop` is the leader, which may compute a small job inline. */
 bool gsv_event_loop_may_run_inline(const struct gsv_event_loop *event_loop);
-/* What wakes the follower: EPOLLIN | EPOLLONESHOT: the next event; 0: none. */
+/* Sets the events of `epoll` that wake the follower: EPOLLIN | EPOLLONESHOT: the next one; EPOLLIN:
+ * any; 0: none. */
 void gsv_event_loop_watch(struct gsv_event_loop *event_loop, uint32_t events);
 /* Called with `loop` held. Releases it while computing `lead`, then passes the reply on. */
 void gsv_event_loop_run_inline(struct gsv_event_loop *event_loop);

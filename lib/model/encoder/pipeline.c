@@ -108,7 +108,8 @@ uint64_t gsv_range_bytes(const struct gsv_spec *spec, const struct gpuserve_back
 
 /* ------------------------------------------------------------------------------------- ranges */
 
-/* Bytes of the items by their places; layers that share weights count each. */
+/* Prefix sums of the item bytes, for cost_of(): gsv_range_bytes() in constant time, or more where
+ * layers share weights, which count once for each. */
 struct costs {
     uint64_t all;                          /* on each device */
     uint64_t first, last;                  /* on the first and the last device */

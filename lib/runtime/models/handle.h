@@ -112,7 +112,7 @@ gpuserve_status gsv_handle_resume(gpuserve_model *handle, uint64_t until_ns, str
 
 struct gsv_model_info {
     struct gsv_model_info *next;          /* older infos */
-    gpuserve_model_properties properties; /* its fingerprint is lent too */
+    gpuserve_model_properties properties; /* gpuserve_model_fingerprint() returns its fingerprint */
     const char *const *labels;            /* [n_labels], owned, as are their strings */
     struct gsv_label_head *heads; /* [n_heads], strings owned; `labels` are also those of the
                                      first */

@@ -376,8 +376,8 @@ GPUSERVE_API gpuserve_status gpuserve_model_info(gpuserve_model *handle, char *t
  * The load plan is read and sized exactly as for a load, then dropped.
  */
 
-/* Of all kinds of memory, or on a device if this is less: the smallest of replicas, the sum of a
- * pipeline. */
+/* Memory limit of the model: the minimum of the total budget and the device memory. Device memory
+ * of replicas is that of the smallest device; of a pipeline it is the sum over its devices. */
 static uint64_t available_bytes(const struct gsv_plan *plan)
 {
     uint64_t smallest = UINT64_MAX, sum = 0;
