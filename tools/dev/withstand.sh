@@ -17,6 +17,6 @@ cmd_withstand()
     compile $build cli/gpuserve
     venv=$(python_env tests tests/requirements.txt)
     fetch_models "$default_model" >/dev/null
-    PATH=$venv/bin:$PATH GPUSERVE=$PWD/$build/cli/gpuserve GPUSERVE_TEST_MODELS=$cache_dir/models \
+    PATH=$venv/bin:$PATH PYTHONPATH=$PWD/tests/cli GPUSERVE=$PWD/$build/cli/gpuserve GPUSERVE_TEST_MODELS=$cache_dir/models \
         PYTHONDONTWRITEBYTECODE=1 python3 tests/http/withstand.py --results benchmarks/results "$@"
 }

@@ -124,12 +124,14 @@ static bool is_in_vain(const struct gsv_exchange *exchange)
 
 static void take_step(struct gsv_exchange *exchange)
 {
-    if (!exchange->work.waiting && exchange->is_offloaded && is_in_vain(exchange))
+    if (!exchange->work.waiting && exchange->is_offloaded && is_in_vain(exchange)) {
+        exchange->work.status = GPUSERVE_E_CANCELLED; /* gsv_exchange_has_left() reads it */
         gsv_refuse(exchange, GSV_P_UNAVAILABLE, NULL, "the request was cancelled");
-    else if (exchange->work.waiting)
+    } else if (exchange->work.waiting) {
         gsv_call_finish(exchange);
-    else
+    } else {
         answer(exchange);
+    }
 }
 
 /* A handler that would have to resume a suspended model, which takes as long as a load. */

@@ -270,6 +270,16 @@ class Traces(Exported):
         self.assertEqual((one.status.code, attributes(one)["error.type"]), (Status.STATUS_CODE_ERROR, "client_disconnected"))
         self.assertNotIn("http.response.status_code", attributes(one))
 
+    def test_clients_that_leave_before_their_bodies_are_read(self):
+        server = self.start("--threads", "1", model=MINILM)
+        n, body = 12, json.dumps({"inputs": ["word " * 50] * 2000}).encode()
+        for _ in range(n):
+            with socket.create_connection((server.host, server.port)) as client:
+                client.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        _, spans = self.read(n)
+        for one in servers(spans):
+            self.assertEqual(attributes(one)["error.type"], "client_disconnected")
+
     def sampled(self, sampler, argument=None):
         """Which of these requests a server with the sampler exports."""
         low, high = ("%032x" % (1 << 127 | half) for half in (1 << 62, 3 << 62))
