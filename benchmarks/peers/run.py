@@ -86,14 +86,14 @@ def tune(engine, texts, repeats):
     if "error" in answer:
         raise RuntimeError(f"{engine.name}: {answer['error']}")
     best = min(answer["results"], key=lambda result: result["seconds"])
-    return best["setting"], len(texts) / best["seconds"]
+    return best["setting"], answer["texts"] / best["seconds"]
 
 
 class Measurement:
     """What one engine did: its settings and, for each workload, one value a round."""
 
     def __init__(self, engine, texts, quick):
-        n_tune = 100 if quick else 200
+        n_tune, started = 100 if quick else 200, time.monotonic()
         self.engine = engine
         self.w2_setting, speed = tune(engine, texts["tune"][:n_tune], 1)
         self.w3_setting, _ = tune(engine, texts["w3"], 1)
@@ -101,6 +101,7 @@ class Measurement:
         step = 4 if speed < SLOW_TEXTS_PER_S else 1
         self.w2_texts = texts["w2"][::step]
         self.values = {}
+        say(f"    {engine.name}: {self.w2_setting}, {time.monotonic() - started:.0f} s")
 
     def add(self, workload, value):
         self.values.setdefault(workload, []).append(value)

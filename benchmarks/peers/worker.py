@@ -4,7 +4,7 @@
 Reads a JSON object a line from standard input and answers each with one line:
 
     {"do": "load"}                                    -> seconds, memory
-    {"do": "tune", "texts": [..], "repeats": n}       -> seconds for each setting
+    {"do": "tune", "texts": [..], "repeats": n}       -> seconds for each setting, texts
     {"do": "bulk", "texts": [..], "setting": {..}}    -> seconds; "save": path keeps the vectors
     {"do": "latency", "texts": [..], "seconds": s}    -> the median of single calls, in ms
 
@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 MIN_CALLS, MAX_CALLS = 8, 400
+TUNE_S = 4            # of one setting; slower engines get fewer texts, settings and calls to warm up
+MIN_TUNE_TEXTS = 16
 
 
 def memory_kb(field):
@@ -48,12 +50,18 @@ class Worker:
                 **self.engine.facts()}
 
     def tune(self, request):
-        texts, results = request["texts"], []
-        for setting in self.engine.settings():
-            self.engine.embed(texts[:64], setting)
+        texts, results, settings, n_warm = request["texts"], [], self.engine.settings(), 64
+        self.engine.embed(texts[:4], settings[0])
+        expected_s = self.timed(texts[:MIN_TUNE_TEXTS], settings[0]) / MIN_TUNE_TEXTS * len(texts)
+        if expected_s > TUNE_S:
+            n_warm, n = 4, min(len(texts), max(MIN_TUNE_TEXTS, int(len(texts) * TUNE_S / expected_s)))
+            settings = settings[1::2] if len(settings) > 2 else settings  # each second size of a batch
+            texts = [texts[i * len(texts) // n] for i in range(n)]
+        for setting in settings:
+            self.engine.embed(texts[:n_warm], setting)
             seconds = min(self.timed(texts, setting) for _ in range(request["repeats"]))
             results.append({"setting": setting, "seconds": seconds})
-        return {"results": results}
+        return {"results": results, "texts": len(texts)}
 
     def bulk(self, request):
         import numpy as np

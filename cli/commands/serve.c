@@ -303,9 +303,9 @@ static void limit_the_end(uint32_t left_s)
 /* False for a pipe, such as `--api-key-file <(pass show keys)`: it can be read once only. */
 static bool can_read_twice(const gpuserve_http_options *options)
 {
-    const char *const files[] = { options->api_key_file, options->tls_certificate_file,
-                                  options->tls_key_file, options->tls_client_ca_file,
-                                  options->tls_client_crl_file };
+    const char *const files[] = { options->api_key_file,        options->tls_certificate_file,
+                                  options->tls_key_file,        options->tls_client_ca_file,
+                                  options->tls_client_crl_file, options->otlp_certificate_file };
     struct stat st;
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {

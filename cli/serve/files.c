@@ -351,6 +351,8 @@ static int allow_all(struct cli_landlock *landlock, const struct cli_args *args,
         result = allow_batches(landlock, options->batch_dir);
     if (result == 0 && options->otlp_traces_endpoint)
         result = allow_resolver(landlock);
+    if (result == 0)
+        result = allow_file(landlock, options->otlp_certificate_file);
     return result ? result : allow_log(landlock, options->access_log);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* An empty variable means the same as none. */
 static const char *variable(const char *name)
@@ -18,6 +19,20 @@ static const char *variable(const char *name)
     const char *text = getenv(name);
 
     return text && text[0] ? text : NULL;
+}
+
+/* OTEL_EXPORTER_OTLP_TRACES_NAME, or else OTEL_EXPORTER_OTLP_NAME. */
+static const char *either_variable(const char *name)
+{
+    char long_name[64];
+    const char *text;
+
+    snprintf(long_name, sizeof(long_name), "OTEL_EXPORTER_OTLP_TRACES_%s", name);
+    text = variable(long_name);
+    if (text)
+        return text;
+    snprintf(long_name, sizeof(long_name), "OTEL_EXPORTER_OTLP_%s", name);
+    return variable(long_name);
 }
 
 /* The address of traces below that of the collector; owned. */
@@ -47,11 +62,9 @@ static int read_count(uint32_t *count, const char *name, uint32_t maximum)
 
 static void warn_of_others(const char *url)
 {
-    const char *protocol = variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+    const char *protocol = either_variable("PROTOCOL");
     const char *port = strstr(url, ":4317");
 
-    if (!protocol)
-        protocol = variable("OTEL_EXPORTER_OTLP_PROTOCOL");
     if (protocol && strcmp(protocol, "http/json") != 0)
         cli_warn("OTEL_EXPORTER_OTLP_PROTOCOL %s has no effect: traces are sent by http/json",
                  protocol);
@@ -59,8 +72,45 @@ static void warn_of_others(const char *url)
         cli_warn("%s: 4317 is the port of OTLP over gRPC; traces are sent over HTTP, whose port is "
                  "4318",
                  url);
-    if (variable("OTEL_EXPORTER_OTLP_HEADERS") || variable("OTEL_EXPORTER_OTLP_TRACES_HEADERS"))
-        cli_warn("OTEL_EXPORTER_OTLP_HEADERS has no effect: a local collector can add headers");
+    if (either_variable("CLIENT_CERTIFICATE") || either_variable("CLIENT_KEY"))
+        cli_warn("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE has no effect: exports have no client "
+                 "certificate; a local collector can add one");
+}
+
+/* The CA certificates of the system: named here, so that the sandbox can allow the file. NULL: none
+ * was found. */
+static const char *system_authorities(void)
+{
+    static const char *const places[] = {
+        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Arch, Alpine */
+        "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora */
+        "/etc/ssl/ca-bundle.pem",             /* SUSE */
+        "/etc/ssl/cert.pem",
+    };
+    const char *named = variable("SSL_CERT_FILE");
+
+    if (named)
+        return named;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (access(places[i], R_OK) == 0)
+            return places[i];
+    }
+    return NULL;
+}
+
+static int read_authorities(gpuserve_http_options *options, const char *url)
+{
+    if (strncmp(url, "https://", strlen("https://")) != 0)
+        return CLI_OK;
+    options->otlp_certificate_file = either_variable("CERTIFICATE");
+    if (!options->otlp_certificate_file)
+        options->otlp_certificate_file = system_authorities();
+    return options->otlp_certificate_file
+               ? CLI_OK
+               : cli_fail(
+                     "no CA certificates were found, which %s needs: install ca-certificates, or "
+                     "set OTEL_EXPORTER_OTLP_CERTIFICATE to a PEM file",
+                     url);
 }
 
 int cli_traces_options(const struct cli_args *args, gpuserve_http_options *options, char **url)
@@ -83,11 +133,14 @@ int cli_traces_options(const struct cli_args *args, gpuserve_http_options *optio
     options->otlp_traces_endpoint = *url;
     options->otlp_service_name =
         args->otlp_service_name ? args->otlp_service_name : variable("OTEL_SERVICE_NAME");
+    options->otlp_headers = either_variable("HEADERS");
     options->traces_sampler = variable("OTEL_TRACES_SAMPLER");
     options->traces_sampler_argument = variable("OTEL_TRACES_SAMPLER_ARG");
     result = read_count(&options->traces_delay_ms, "OTEL_BSP_SCHEDULE_DELAY", 3600000);
     if (result == CLI_OK)
         result = read_count(&options->traces_queue, "OTEL_BSP_MAX_QUEUE_SIZE", 1048576);
+    if (result == CLI_OK)
+        result = read_authorities(options, *url);
     if (result == CLI_OK && !args->quiet)
         warn_of_others(*url);
     return result;

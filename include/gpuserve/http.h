@@ -170,7 +170,7 @@ typedef struct gpuserve_http_options {
                                       all dialects */
     const char        *otlp_traces_endpoint; /**< URL to which traces of requests are sent by
                                                   OTLP/JSON, such as
-                                                  "http://localhost:4318/v1/traces"; http:// only. An
+                                                  "http://localhost:4318/v1/traces", or https://. An
                                                   export never delays a request. Default: no traces */
     const char        *otlp_service_name; /**< resource attribute service.name; default "gpuserve" */
     const char        *traces_sampler; /**< "parentbased_always_on" (default), "always_on",
@@ -181,10 +181,16 @@ typedef struct gpuserve_http_options {
                                              5000, at most 3600000 */
     uint32_t           traces_queue; /**< traced requests that wait for an export; more are dropped and
                                           counted; default 2048, at most 1048576 */
+    const char        *otlp_headers; /**< header fields of each export, such as an API key:
+                                          "NAME=VALUE,NAME=VALUE", with values in percent-encoding, as
+                                          OTEL_EXPORTER_OTLP_HEADERS; at most 8192 bytes. Default: none */
+    const char        *otlp_certificate_file; /**< of an https:// endpoint: a PEM file of the CA
+                                                   certificates that sign the collector's; read at the
+                                                   start. Default: OpenSSL's default places */
 } gpuserve_http_options;
 
 /* clang-format off */
-#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GPUSERVE_HTTP_OPTIONS_INIT { (uint32_t)sizeof(gpuserve_http_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -101,8 +101,18 @@ need_packages()
     if [[ ${#install[@]} != 0 ]]; then
         say "installing ${install[*]}"
         install_packages "${install[@]}"
+        look_again
     fi
     mkdir -p "$cache_dir" && touch "$cache_dir/optional-packages-asked"
+}
+
+# A build folder goes without the libraries that were missing when it was configured.
+look_again()
+{
+    local ninja
+    for ninja in build/build.ninja build-*/build.ninja; do
+        [[ ! -f $ninja ]] || run_quietly "${ninja%/*}/configure.log" meson setup --reconfigure "${ninja%/*}"
+    done
 }
 
 # Ends with the command that somebody has to call who may install packages. Of alternatives it names the first

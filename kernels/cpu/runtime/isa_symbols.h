@@ -1,8 +1,10 @@
 /*
  * isa_symbols.h - symbol names of the sources that are compiled once per instruction set.
  *
- * GSV_VARIANT(gsv_x) is gsv_x_avx512 in the library built with -DGSV_ISA_NAME=avx512. The
- * declarations below are the entries of struct gsv_cpu_isa, filled in by table.c.
+ * GSV_VARIANT(gsv_x) is gsv_x_avx512 in the library built with -DGSV_ISA_NAME=avx512. An extension
+ * adds products of 8 or 16 bits to an instruction set: the library built with
+ * -DGSV_ISA_NAME=avx512_vnni -DGSV_ISA_BASE=avx512 has these alone, and GSV_BASE(gsv_y) is
+ * gsv_y_avx512. The declarations below are the entries of struct gsv_cpu_isa, filled in by table.c.
  */
 #ifndef GSV_CPU_ISA_SYMBOLS_H
 #define GSV_CPU_ISA_SYMBOLS_H
@@ -12,6 +14,10 @@
 #define GSV_JOIN_NAMES(a, b) a##_##b
 #define GSV_JOIN(a, b) GSV_JOIN_NAMES(a, b)
 #define GSV_VARIANT(name) GSV_JOIN(name, GSV_ISA_NAME)
+#if !defined(GSV_ISA_BASE)
+#define GSV_ISA_BASE GSV_ISA_NAME
+#endif
+#define GSV_BASE(name) GSV_JOIN(name, GSV_ISA_BASE)
 #define GSV_NAME_STRING(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_STRING(name)
 
@@ -33,11 +39,11 @@
 typedef void (*gsv_tile_f32_fn)(const float *a, size_t lda, const float *b, int32_t k, float *c,
                                 size_t ldc, const char *ahead, size_t ahead_step);
 /* Indexed by tile height; [0] is NULL. */
-extern const gsv_tile_f32_fn GSV_VARIANT(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
+extern const gsv_tile_f32_fn GSV_BASE(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
-void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
+void GSV_BASE(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
-void GSV_VARIANT(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
+void GSV_BASE(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
 #if defined(__AVX512BF16__) || defined(GSV_HAS_TILES) || \
     (defined(GSV_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
 #define GSV_HAS_BF16 1
@@ -49,26 +55,26 @@ void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int
                                      int32_t head, float *scratch);
 #endif
 #endif
-void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence,
-                                int32_t head, float *scratch);
-void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
-void GSV_VARIANT(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_rotate)(const struct gpuserve_op_rotate *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_glu)(const struct gpuserve_op_glu *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_route)(const struct gpuserve_op_route *op, int32_t row, int32_t row_end);
-void GSV_VARIANT(gsv_add_scaled)(const struct gpuserve_op_add_scaled *op, int32_t row,
-                                 int32_t row_end);
-void GSV_VARIANT(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
-void GSV_VARIANT(gsv_gru_gates)(const struct gsv_lstm_gates *gates);
-void GSV_VARIANT(gsv_gru_reset)(const struct gsv_lstm_gates *gates);
-void GSV_VARIANT(gsv_compact)(const float *row, size_t n, uint32_t precision, const float *ranges,
-                              uint8_t *to);
-void GSV_VARIANT(gsv_max_sim)(const struct gsv_max_sim *op, float *best);
-void GSV_VARIANT(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
+void GSV_BASE(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence, int32_t head,
+                             float *scratch);
+void GSV_BASE(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_pool)(const struct gpuserve_op_pool *op, int32_t sequence);
+void GSV_BASE(gsv_normalize)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_rotate)(const struct gpuserve_op_rotate *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_glu)(const struct gpuserve_op_glu *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_route)(const struct gpuserve_op_route *op, int32_t row, int32_t row_end);
+void GSV_BASE(gsv_add_scaled)(const struct gpuserve_op_add_scaled *op, int32_t row,
+                              int32_t row_end);
+void GSV_BASE(gsv_lstm_gates)(const struct gsv_lstm_gates *gates);
+void GSV_BASE(gsv_gru_gates)(const struct gsv_lstm_gates *gates);
+void GSV_BASE(gsv_gru_reset)(const struct gsv_lstm_gates *gates);
+void GSV_BASE(gsv_compact)(const float *row, size_t n, uint32_t precision, const float *ranges,
+                           uint8_t *to);
+void GSV_BASE(gsv_max_sim)(const struct gsv_max_sim *op, float *best);
+void GSV_BASE(gsv_chain)(float *x, size_t n, const gpuserve_chain_step *steps, size_t n_steps);
 
 /* Height of the next tile. The `left` rows are split into tiles of nearly equal height, since a low
  * tile keeps too few independent sums in flight. */

@@ -15,7 +15,7 @@
 { "gpuserve_footprint", 64 }, /* 0.2.0 */
 { "gpuserve_head", 32 }, /* 0.2.0 */
 { "gpuserve_http_model", 72 }, /* 0.2.0 */
-{ "gpuserve_http_options", 328 }, /* 0.2.0 */
+{ "gpuserve_http_options", 344 }, /* 0.2.0 */
 { "gpuserve_job", 248 }, /* 0.2.0 */
 { "gpuserve_long_options", 64 }, /* 0.2.0 */
 { "gpuserve_long_result", 48 }, /* 0.2.0 */

@@ -252,16 +252,6 @@ static void check_certificate(struct gsv_event_loop *event_loop, uint64_t now)
                      error.message);
 }
 
-/* A write to a closed connection must fail with EPIPE and not end the process by SIGPIPE. */
-static void block_broken_pipe(void)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 /* The part of a turn after the wait. `loop` is held. */
 static void handle_all(struct gsv_event_loop *event_loop, const struct epoll_event *events, int n)
 {
@@ -297,7 +287,7 @@ static void close_all(struct gsv_event_loop *event_loop)
 static void begin_thread(void)
 {
     pthread_setname_np(pthread_self(), "gpuserve-http"); /* others' names are set by /proc */
-    block_broken_pipe();
+    gsv_tls_block_sigpipe();
 }
 
 /* The leader: waits for events and handles them. */

@@ -51,8 +51,7 @@ static bool fail_fields(struct gsv_framing *framing)
                       GSV_HEADER_FIELDS, "in total");
 }
 
-/* `tchar` of RFC 9110. */
-static bool is_token(char c)
+bool gsv_is_token(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
            (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
@@ -194,7 +193,7 @@ static bool check_field(struct gsv_framing *framing, const char *line, size_t si
 
     if (++header->n_fields > GSV_HEADER_FIELDS)
         return fail_fields(framing);
-    while (is_token(line[name]))
+    while (gsv_is_token(line[name]))
         name++;
     if (name == 0 || line[name] != ':')
         return fail(framing, 400, "a header line is not `Name: value`");
@@ -367,7 +366,7 @@ static bool begin_dropping(struct gsv_framing *framing, char c)
         framing->state = GSV_FRAMING_CHUNK_EXTENSION;
         framing->is_quoted = false;
         framing->last = 0;
-    } else if (framing->state == GSV_FRAMING_END_CR && is_token(c)) {
+    } else if (framing->state == GSV_FRAMING_END_CR && gsv_is_token(c)) {
         framing->state = GSV_FRAMING_TRAILER_NAME;
         framing->digits = 0;
     }
@@ -384,7 +383,7 @@ static bool drop_extension_byte(struct gsv_framing *framing, char c)
 {
     if (!is_field_byte(c))
         return fail(framing, 400, "a chunk extension has a control character");
-    if (!framing->is_quoted && framing->last == ';' && !is_token(c))
+    if (!framing->is_quoted && framing->last == ';' && !gsv_is_token(c))
         return fail(framing, 400, "a chunk extension has no name");
     if (c == '"' && !(framing->is_quoted && framing->last == '\\'))
         framing->is_quoted = !framing->is_quoted;
@@ -422,7 +421,7 @@ static bool drop_trailer_byte(struct gsv_framing *framing, char c)
     if (framing->state == GSV_FRAMING_TRAILER_NAME) {
         if (c == ':')
             return end_trailer_name(framing);
-        if (!is_token(c))
+        if (!gsv_is_token(c))
             return fail(framing, 400, "a trailer line is not `Name: value`");
         if (framing->digits < sizeof(framing->name))
             framing->name[framing->digits] = c;

@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* `tchar` of RFC 9110: a character of a field name. */
+bool gsv_is_token(char c);
+
 /* Maximum bytes of a header with its request line. Maximum number of its fields, query parts and
  * cookies together. Stored bytes of the target. */
 enum {

@@ -1,9 +1,10 @@
 /*
  * tls.h - TLS between a client and the event loop: a reloadable certificate, one session per
- * connection.
+ * connection. Sessions to other servers.
  *
  * A session keeps the certificate it started with, so a reload does not affect open connections.
- * Sessions belong to the event loop thread. gsv_tls_reload() may run on any thread.
+ * Sessions belong to one thread, that of the event loop or of an exporter, which blocks SIGPIPE.
+ * gsv_tls_reload() may run on any thread.
  */
 #ifndef GSV_HTTP_TLS_H
 #define GSV_HTTP_TLS_H
@@ -70,6 +71,8 @@ struct ssl_st *gsv_tls_session(struct gsv_tls *tls, int fd);
  * clears this. */
 void gsv_tls_expect_own(struct gsv_tls *tls, int fd);
 void gsv_tls_session_free(struct ssl_st *session); /* accepts NULL */
+/* A write to a closed connection then fails with EPIPE and does not end the process by SIGPIPE. */
+void gsv_tls_block_sigpipe(void);
 
 /* Results of all session calls besides a byte count. */
 enum { GSV_TLS_END = 0, GSV_TLS_WANTS_IN = -1, GSV_TLS_WANTS_OUT = -2, GSV_TLS_FAILED = -3 };
@@ -86,6 +89,18 @@ ssize_t gsv_tls_write(struct ssl_st *session, const char *bytes, size_t size);
 bool gsv_tls_has_more(const struct ssl_st *session);
 /* Sends close_notify if the socket accepts it at once. */
 void gsv_tls_end(struct ssl_st *session);
+
+/* ------------------------------------------------------------------------------ tls_outgoing.c */
+
+/* A context for sessions to other servers. `authorities_file`: a PEM file of the CA certificates
+ * that are trusted; NULL: those of OpenSSL's default places. GPUSERVE_E_INVALID: it cannot be read.
+ */
+gpuserve_status gsv_tls_outgoing_open(struct ssl_ctx_st **context, const char *authorities_file,
+                                      gpuserve_error *error);
+void gsv_tls_outgoing_close(struct ssl_ctx_st **context); /* accepts a NULL context */
+/* The client's side of a session on a non-blocking socket. The other side's certificate must be of
+ * `host`, a name or an address. NULL: out of memory. */
+struct ssl_st *gsv_tls_outgoing_session(struct ssl_ctx_st *context, int fd, const char *host);
 
 /*
  * PEM helpers and the client certificate functions that tls.c calls.

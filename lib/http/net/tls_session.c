@@ -1,15 +1,16 @@
 /*
  * tls_session.c - TLS of one connection over its non-blocking socket.
  *
- * Each call maps OpenSSL's result to a byte count or GSV_TLS_* and empties the error queue.
- * Sessions run on the event loop thread, which blocks SIGPIPE: OpenSSL's socket writes raise it
- * when the client has disconnected.
+ * Each call maps OpenSSL's result to a byte count or GSV_TLS_* and empties the error queue. The
+ * thread of a session blocks SIGPIPE: OpenSSL's socket writes raise it when the other side has
+ * disconnected.
  */
 #include "lib/http/net/tls.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,15 @@ void gsv_tls_session_free(struct ssl_st *session)
     SSL_free(session);
 }
 
+void gsv_tls_block_sigpipe(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 /* Maps the result of a call that did not succeed. */
 static int outcome(SSL *session, int result)
 {
@@ -87,7 +97,7 @@ static int outcome(SSL *session, int result)
     }
 }
 
-/* Includes the verification error of a client certificate. */
+/* Includes the verification error of a certificate. */
 static void tell_reason(const SSL *session, char reason[GSV_TLS_REASON_BYTES])
 {
     const unsigned long code = ERR_peek_error();
@@ -95,7 +105,10 @@ static void tell_reason(const SSL *session, char reason[GSV_TLS_REASON_BYTES])
     const long verified = SSL_get_verify_result(session);
 
     snprintf(reason, GSV_TLS_REASON_BYTES, "%s%s%s",
-             text ? text : "the client closed the connection", verified == X509_V_OK ? "" : ": ",
+             text                     ? text
+             : SSL_is_server(session) ? "the client closed the connection"
+                                      : "the server closed the connection",
+             verified == X509_V_OK ? "" : ": ",
              verified == X509_V_OK ? "" : X509_verify_cert_error_string(verified));
 }
 

@@ -372,6 +372,8 @@ GPUSERVE_API gpuserve_status gpuserve_http_start(gpuserve_http **out, gpuserve_c
     server->options.dialects = NULL;
     server->options.otlp_traces_endpoint = NULL;
     server->options.otlp_service_name = NULL;
+    server->options.otlp_headers = NULL;
+    server->options.otlp_certificate_file = NULL;
     server->options.traces_sampler = NULL;
     server->options.traces_sampler_argument = NULL;
     server->options.tls_certificate_file = NULL;

@@ -15,6 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/http/net/server_state.h"
+#include "lib/http/net/tls.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -182,6 +183,7 @@ static void *export_all(void *user)
 {
     struct gsv_traces *traces = user;
 
+    gsv_tls_block_sigpipe();
     pthread_mutex_lock(&traces->lock);
     while (wait_for_batch(traces)) {
         struct gsv_request_trace *list = take(traces, BATCH);

@@ -1,5 +1,6 @@
 /*
- * post.c - sends one export request: POST over a new TCP connection, which the reply closes.
+ * post.c - sends one export request: POST over a new connection, TCP or TLS, which the reply
+ * closes.
  *
  * Every wait ends after a limit of its own (TIMEOUT_MS for all of it) or at *until_ns, which the
  * server sets when it stops, also during a wait. Only the resolver of names waits on its own terms.
@@ -7,6 +8,7 @@
 #include "lib/http/traces/traces.h"
 
 #include "lib/base/clock.h"
+#include "lib/http/net/tls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +28,8 @@ enum { TIMEOUT_MS = 10000, SLICE_MS = 50, MAX_REPLY_BYTES = 16 * 1024 };
 struct exchange {
     struct gsv_post *post;
     int fd;
-    uint64_t end_ns; /* of TIMEOUT_MS */
+    struct ssl_st *tls; /* NULL: plain */
+    uint64_t end_ns;    /* of TIMEOUT_MS */
     char reply[MAX_REPLY_BYTES + 1];
     size_t n_reply;
 };
@@ -105,15 +108,57 @@ static enum gsv_post_result open_connection(struct exchange *exchange)
                              : tell(exchange->post, GSV_POST_UNREACHED, "%s", strerror(errno));
 }
 
+/* Waits for what the last call wanted, GSV_TLS_WANTS_*. False, with errno: it failed, or the time
+ * is over. */
+static bool wait_for_wanted(const struct exchange *exchange, ssize_t result)
+{
+    if (result == GSV_TLS_WANTS_IN)
+        return wait_for(exchange, POLLIN);
+    if (result == GSV_TLS_WANTS_OUT)
+        return wait_for(exchange, POLLOUT);
+    if (exchange->tls)
+        errno = ECONNRESET;
+    return false;
+}
+
+static enum gsv_post_result start_tls(struct exchange *exchange)
+{
+    const struct gsv_trace_options *to = exchange->post->to;
+    char reason[GSV_TLS_REASON_BYTES];
+    int result;
+
+    exchange->tls = gsv_tls_outgoing_session(to->tls, exchange->fd, to->host);
+    if (!exchange->tls)
+        return tell(exchange->post, GSV_POST_UNREACHED, "out of memory");
+    while ((result = gsv_tls_handshake(exchange->tls, reason)) != 1) {
+        if (result == GSV_TLS_FAILED)
+            return tell(exchange->post, GSV_POST_UNREACHED, "TLS: %s", reason);
+        if (!wait_for_wanted(exchange, result))
+            return tell(exchange->post, GSV_POST_UNREACHED, "TLS: %s", strerror(errno));
+    }
+    return GSV_POST_OK;
+}
+
+/* The result of a call of the socket, as the sessions of tls.h have it. */
+static ssize_t plain_result(ssize_t n, ssize_t wanted)
+{
+    if (n >= 0)
+        return n;
+    return errno == EAGAIN || errno == EINTR ? wanted : GSV_TLS_FAILED;
+}
+
 static bool send_all(const struct exchange *exchange, const char *bytes, size_t size)
 {
     while (size > 0) {
-        const ssize_t n = send(exchange->fd, bytes, size, MSG_NOSIGNAL);
+        const ssize_t n =
+            exchange->tls
+                ? gsv_tls_write(exchange->tls, bytes, size)
+                : plain_result(send(exchange->fd, bytes, size, MSG_NOSIGNAL), GSV_TLS_WANTS_OUT);
 
         if (n > 0) {
             bytes += n;
             size -= (size_t)n;
-        } else if ((errno != EAGAIN && errno != EINTR) || !wait_for(exchange, POLLOUT)) {
+        } else if (!wait_for_wanted(exchange, n)) {
             return false;
         }
     }
@@ -152,18 +197,18 @@ static bool is_whole(const struct exchange *exchange)
 static bool read_reply(struct exchange *exchange)
 {
     while (exchange->n_reply < MAX_REPLY_BYTES && !is_whole(exchange)) {
-        const ssize_t n = recv(exchange->fd, exchange->reply + exchange->n_reply,
-                               MAX_REPLY_BYTES - exchange->n_reply, 0);
+        char *to = exchange->reply + exchange->n_reply;
+        const size_t size = MAX_REPLY_BYTES - exchange->n_reply;
+        const ssize_t n = exchange->tls
+                              ? gsv_tls_read(exchange->tls, to, size)
+                              : plain_result(recv(exchange->fd, to, size, 0), GSV_TLS_WANTS_IN);
 
         if (n == 0)
             break;
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
+        if (n < 0 && !wait_for_wanted(exchange, n))
             return false;
-        if (n < 0 && !wait_for(exchange, POLLIN))
-            return false;
-        if (n < 0)
-            continue;
-        exchange->n_reply += (size_t)n;
+        if (n > 0)
+            exchange->n_reply += (size_t)n;
         exchange->reply[exchange->n_reply] = 0;
     }
     errno = ECONNRESET; /* if there is no header */
@@ -218,16 +263,18 @@ static enum gsv_post_result read_status(struct exchange *exchange)
 static enum gsv_post_result send_request(struct exchange *exchange, const char *body, size_t size)
 {
     const struct gsv_trace_options *to = exchange->post->to;
-    struct gsv_buffer header = { .maximum = 4096 };
+    struct gsv_buffer header = { .maximum = 4096 + to->headers.size };
     const bool is_ipv6 = strchr(to->host, ':') != NULL;
     enum gsv_post_result result = GSV_POST_UNREACHED;
 
     gsv_buffer_format(&header,
                       "POST %s%s HTTP/1.1\r\nHost: %s%s%s:%s\r\nUser-Agent: "
                       "gpuserve\r\nContent-Type: application/json\r\nContent-Length: "
-                      "%zu\r\nConnection: close\r\n\r\n",
+                      "%zu\r\nConnection: close\r\n",
                       to->path[0] == '/' ? "" : "/", to->path, is_ipv6 ? "[" : "", to->host,
                       is_ipv6 ? "]" : "", to->port, size);
+    gsv_buffer_add(&header, to->headers.bytes, to->headers.size);
+    gsv_buffer_text(&header, "\r\n");
     if (header.failed)
         errno = ENOMEM;
     else if (send_all(exchange, header.bytes, header.size) && send_all(exchange, body, size) &&
@@ -249,8 +296,11 @@ enum gsv_post_result gsv_post_send(struct gsv_post *post, const char *body, size
     exchange->fd = -1;
     exchange->end_ns = gsv_now_ns() + (uint64_t)TIMEOUT_MS * 1000000;
     result = open_connection(exchange);
+    if (result == GSV_POST_OK && post->to->tls)
+        result = start_tls(exchange);
     if (result == GSV_POST_OK)
         result = send_request(exchange, body, size);
+    gsv_tls_session_free(exchange->tls);
     if (exchange->fd >= 0)
         close(exchange->fd);
     free(exchange);

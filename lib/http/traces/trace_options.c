@@ -1,5 +1,5 @@
 /*
- * trace_options.c - reads the endpoint, the sampler and the W3C trace context.
+ * trace_options.c - reads the endpoint, header fields, the sampler and the W3C trace context.
  *
  * Samplers have the names of OpenTelemetry's OTEL_TRACES_SAMPLER. The ratio is that of the trace
  * ids: the lower half of an id, a random number, is compared with a bound, so that services with
@@ -10,12 +10,16 @@
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/http/core/encoding.h"
+#include "lib/http/net/framing.h"
+#include "lib/http/net/tls.h"
 
 #include <jansson.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ------------------------------------------------------------------------------- trace context */
 
@@ -73,7 +77,8 @@ static bool is_plain(const char *text)
 }
 
 /* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT */
-static bool read_authority(struct gsv_trace_options *to, const char *text, size_t size)
+static bool read_authority(struct gsv_trace_options *to, const char *text, size_t size,
+                           const char *default_port)
 {
     const bool is_ipv6 = text[0] == '[';
     const char *end = text + size;
@@ -89,7 +94,7 @@ static bool read_authority(struct gsv_trace_options *to, const char *text, size_
     if (host_end == host || (size_t)(host_end - host) >= sizeof(to->host))
         return false;
     snprintf(to->host, sizeof(to->host), "%.*s", (int)(host_end - host), host);
-    snprintf(to->port, sizeof(to->port), "%s", "80");
+    snprintf(to->port, sizeof(to->port), "%s", default_port);
     if (!colon || colon == end)
         return true;
     if (n_port > 5 || strspn(colon + 1, "0123456789") < n_port)
@@ -99,23 +104,18 @@ static bool read_authority(struct gsv_trace_options *to, const char *text, size_
 }
 
 static gpuserve_status read_url(struct gsv_trace_options *to, const char *url,
-                                gpuserve_error *error)
+                                const char *certificate_file, gpuserve_error *error)
 {
-    const char *authority = url + strlen("http://");
+    const bool is_tls = strncmp(url, "https://", 8) == 0;
+    const char *authority = url + strlen(is_tls ? "https://" : "http://");
     size_t size;
 
-    if (strncmp(url, "https://", 8) == 0) {
-        refuse_url(url, "is https://, which the server does not speak here", error);
-        return gsv_hint(error, GPUSERVE_E_INVALID,
-                        "send traces over http:// to a local OpenTelemetry collector, which "
-                        "forwards them over TLS");
-    }
-    if (strncmp(url, "http://", 7) != 0)
-        return refuse_url(url, "does not begin with http://", error);
+    if (!is_tls && strncmp(url, "http://", 7) != 0)
+        return refuse_url(url, "does not begin with http:// or https://", error);
     size = strcspn(authority, "/?");
     if (memchr(authority, '@', size))
         return refuse_url(url, "has a user name", error);
-    if (!is_plain(url) || !read_authority(to, authority, size))
+    if (!is_plain(url) || !read_authority(to, authority, size, is_tls ? "443" : "80"))
         return refuse_url(url, "is not valid", error);
     to->url = gsv_copy_text(url, strlen(url));
     if (!to->url)
@@ -123,7 +123,101 @@ static gpuserve_status read_url(struct gsv_trace_options *to, const char *url,
     to->path = to->url + (authority - url) + size;
     if (!*to->path)
         to->path = "/";
+    return is_tls ? gsv_tls_outgoing_open(&to->tls, certificate_file, error) : GPUSERVE_OK;
+}
+
+/* ------------------------------------------------------------------------------------- headers */
+
+enum { MAX_HEADERS_BYTES = 8192 };
+
+/* The text is not shown: it may be a key. */
+static gpuserve_status refuse_header(size_t number, const char *why, gpuserve_error *error)
+{
+    return gsv_hint(error,
+                    gsv_fail(error, GPUSERVE_E_INVALID,
+                             "header %zu of OTLP exports (OTEL_EXPORTER_OTLP_HEADERS) %s", number,
+                             why),
+                    "headers are NAME=VALUE,NAME=VALUE with values in percent-encoding, such as "
+                    "\"authorization=Bearer%%20KEY\"");
+}
+
+static bool is_name(const char *text)
+{
+    const char *at = text;
+
+    while (gsv_is_token(*at))
+        at++;
+    return at > text && *at == '\0';
+}
+
+static bool is_own(const char *name)
+{
+    static const char *const own[] = { "Host",           "User-Agent",       "Content-Type",
+                                       "Content-Length", "Connection",       "Expect",
+                                       "Upgrade",        "Transfer-Encoding" };
+
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        if (strcasecmp(own[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Removes spaces at both ends, in place. */
+static char *trim(char *text)
+{
+    size_t size;
+
+    text += strspn(text, " \t");
+    size = strlen(text);
+    while (size > 0 && strchr(" \t", text[size - 1]))
+        size--;
+    text[size] = '\0';
+    return text;
+}
+
+static gpuserve_status read_header(struct gsv_buffer *to, char *item, size_t number,
+                                   gpuserve_error *error)
+{
+    char *equals = strchr(item, '='), *name, *value;
+
+    if (!equals)
+        return refuse_header(number, "has no =", error);
+    *equals = '\0';
+    name = trim(item);
+    value = trim(equals + 1);
+    if (!is_name(name))
+        return refuse_header(number, "has no valid name", error);
+    if (is_own(name))
+        return refuse_header(number, "is one that the server sets", error);
+    if (!gsv_uri_decode(value))
+        return refuse_header(number, "has a value with a broken %-escape or a control character",
+                             error);
+    gsv_buffer_format(to, "%s: %s\r\n", name, value);
     return GPUSERVE_OK;
+}
+
+/* The format of W3C Baggage without properties: names, and values in percent-encoding. */
+static gpuserve_status read_headers(struct gsv_trace_options *to, const char *text,
+                                    gpuserve_error *error)
+{
+    char *copy = gsv_copy_text(text, strlen(text)), *rest = copy, *item;
+    gpuserve_status st = GPUSERVE_OK;
+    size_t n = 0;
+
+    if (!copy)
+        return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the headers of OTLP exports");
+    to->headers.maximum = MAX_HEADERS_BYTES + 1; /* a NUL */
+    while (st == GPUSERVE_OK && (item = strsep(&rest, ","))) {
+        if (item[strspn(item, " \t")])
+            st = read_header(&to->headers, item, ++n, error);
+    }
+    free(copy);
+    if (st == GPUSERVE_OK && to->headers.failed)
+        st = gsv_fail(error, GPUSERVE_E_INVALID,
+                      "the headers of OTLP exports (OTEL_EXPORTER_OTLP_HEADERS) exceed %d bytes",
+                      MAX_HEADERS_BYTES);
+    return st;
 }
 
 /* -------------------------------------------------------------------------------------- sampler */
@@ -200,7 +294,9 @@ gpuserve_status gsv_trace_options_read(struct gsv_trace_options *to,
     if (st == GPUSERVE_OK && gsv_utf8_valid_length(service, strlen(service)) != strlen(service))
         st = gsv_fail(error, GPUSERVE_E_INVALID, "the service name of traces is not UTF-8");
     if (st == GPUSERVE_OK && from->otlp_traces_endpoint)
-        st = read_url(to, from->otlp_traces_endpoint, error);
+        st = read_url(to, from->otlp_traces_endpoint, from->otlp_certificate_file, error);
+    if (st == GPUSERVE_OK && from->otlp_headers)
+        st = read_headers(to, from->otlp_headers, error);
     if (st != GPUSERVE_OK)
         return st;
     to->service = gsv_copy_text(service, strlen(service));
@@ -213,4 +309,6 @@ void gsv_trace_options_reset(struct gsv_trace_options *options)
     free(options->url);
     free(options->service);
     options->url = options->service = NULL;
+    gsv_tls_outgoing_close(&options->tls);
+    gsv_buffer_reset(&options->headers);
 }

@@ -45,9 +45,11 @@ struct gsv_trace_options {
     char host[256], port[8];
     const char *path; /* in `url` */
     char *url, *service;
-    enum gsv_sampler sampler; /* of requests without a parent */
-    bool by_parent;           /* a request with a parent is sampled if the parent is */
-    uint64_t bound;           /* RATIO: lower halves of trace ids below it are sampled */
+    struct ssl_ctx_st *tls;    /* NULL: http:// */
+    struct gsv_buffer headers; /* field lines, each with CR LF */
+    enum gsv_sampler sampler;  /* of requests without a parent */
+    bool by_parent;            /* a request with a parent is sampled if the parent is */
+    uint64_t bound;            /* RATIO: lower halves of trace ids below it are sampled */
     uint32_t delay_ms, max_queue;
 };
 

@@ -272,8 +272,12 @@ Test(embedded, options_that_cannot_be)
     REFUSED("`dialects`: \"\" is not one of", options.dialects = " ,");
     REFUSED("`traces_queue` is 1048577", options.traces_queue = 1048577);
     REFUSED("`traces_delay_ms` is 3600001", options.traces_delay_ms = 3600001);
-    REFUSED("is https://, which the server does not",
-            options.otlp_traces_endpoint = "https://c/v1/traces");
+    REFUSED("does not begin with http:// or https://", options.otlp_traces_endpoint = "c:4318");
+    REFUSED("the CA certificates /nowhere/ca.pem", options.otlp_traces_endpoint = "https://c/";
+            options.otlp_certificate_file = "/nowhere/ca.pem");
+    REFUSED("header 2 of OTLP exports (OTEL_EXPORTER_OTLP_HEADERS) has no =",
+            options.otlp_traces_endpoint = "http://c/";
+            options.otlp_headers = "a=b,c");
     REFUSED("service name of traces is not UTF-8", options.otlp_service_name = "\xff");
     REFUSED("OTEL_TRACES_SAMPLER", options.traces_sampler = "xray");
     REFUSED("`batch_dir` needs `openai`", options.dialects = "tei"; options.batch_dir = TINY);

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -12,6 +13,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 
+from certificates import Authority
 from serving import MINILM, Server, figure, main, use_clients, wait_until
 
 use_clients()
@@ -47,11 +49,12 @@ def ids_as_protobuf(value):
 
 
 class Collector:
-    """Replies `replies` (status, headers or a function that returns them, body), the last one to all that follow. Holds each request while `hold` is set."""
+    """Replies `replies` (status, headers or a function that returns them, body), the last one to all that follow. Holds each request while `hold` is
+    not set. `certificate`: (PEM, key), for TLS."""
 
-    def __init__(self, *replies):
+    def __init__(self, *replies, certificate=None):
         self.replies = list(replies) or [(200, {}, b"{}")]
-        self.requests, self.hold = [], threading.Event()
+        self.requests, self.names, self.hold = [], [], threading.Event()
         self.hold.set()
         collector = self
 
@@ -76,7 +79,12 @@ class Collector:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # the server may leave before its reply
-        self.url = "http://localhost:%d" % self.server.server_port
+        self.url = "http%s://localhost:%d" % ("s" if certificate else "", self.server.server_port)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            context.sni_callback = lambda _, name, __: self.names.append(name)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
 
@@ -422,11 +430,61 @@ class Traces(Exported):
             self.assertEqual(got, [want] if want else [], variables)
         self.assertEqual(collector.requests, [])
 
+    def test_headers(self):
+        server = self.start("--access-log", "-", OTEL_EXPORTER_OTLP_HEADERS="x-team=nobody", OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Basic%20YTpi, x-a = b")
+        self.embed(server, "a")
+        self.read(1)
+        _, _, headers, _ = self.collector.requests[0]
+        self.assertEqual([headers[name] for name in ("authorization", "x-a", "x-team", "Content-Type")], ["Basic YTpi", "b", None, "application/json"])
+
+    def test_a_collector_with_tls(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        ca = Authority(folder.name)
+        certificate, authorities = ca.sign("server"), ca.at("ca.pem")
+        collector = Collector(certificate=certificate)
+        for url, variables in ((None, {"OTEL_EXPORTER_OTLP_CERTIFICATE": authorities}), (None, {"SSL_CERT_FILE": authorities}),
+                               (collector.url.replace("localhost", "127.0.0.1"), {"OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE": authorities})):
+            collector.requests.clear()
+            server = self.start(collector=collector, url=url, OTEL_EXPORTER_OTLP_HEADERS="x-key=a", **variables)
+            self.embed(server, ["w1"] * 200)
+            wait_until(lambda: collector.requests, "no request")
+            code, err = server.stop()
+            self.assertEqual((code, err.count("traces:")), (0, 0), err)
+            self.assertEqual([headers["x-key"] for _, _, headers, _ in collector.requests], ["a"])
+        self.assertEqual(collector.names, ["localhost", "localhost", None])  # an address is no server name
+        self.assertEqual(len(servers(collector.read()[1])), 1)
+
+    def test_a_collector_that_is_not_trusted_gets_nothing(self):
+        folder, other_folder = tempfile.TemporaryDirectory(), tempfile.TemporaryDirectory()
+        for one in (folder, other_folder):
+            self.addCleanup(one.cleanup)
+        ca, other = Authority(folder.name), Authority(other_folder.name)
+        collector, plain = Collector(certificate=ca.sign("server")), Collector()
+        ca.sign_ended("ended", "subjectAltName=DNS:localhost\n")
+        ended = Collector(certificate=(ca.at("ended.pem"), ca.at("ended.key")))
+        elsewhere = Collector(certificate=ca.sign("elsewhere", "DNS:other.example,IP:127.0.0.2"))
+        for one in (collector, plain, ended, elsewhere):
+            self.addCleanup(one.close)
+        for words, url, authorities in (
+                ("certificate verify failed: (self-signed certificate in certificate chain|unable to get local issuer)", collector.url, other),
+                ("certificate verify failed: hostname mismatch", elsewhere.url, ca),
+                ("certificate verify failed: IP address mismatch", elsewhere.url.replace("localhost", "127.0.0.1"), ca),
+                ("certificate verify failed: certificate has expired", ended.url, ca),
+                ("TLS: (wrong version number|packet length too long|record layer failure)", plain.url.replace("http://", "https://"), ca)):
+            server = self.start(url=url, OTEL_EXPORTER_OTLP_CERTIFICATE=authorities.at("ca.pem"))
+            self.embed(server, "a")
+            code, err = server.stop()
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, words)
+        self.assertEqual([one.requests for one in (collector, plain, ended, elsewhere)], [[]] * 4)
+
     def test_wrong_options(self):
         for words, arguments, variables in (
-                (["https://c:4318/v1/traces", "https://, which", "local OpenTelemetry collector"], ["--otlp-endpoint", "https://c:4318"], {}),
-                (["https://c/x"], [], {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}),
-                (["does not begin with http://"], ["--otlp-endpoint", "c:4318"], {}), (["is not valid"], ["--otlp-endpoint", "http://c:0"], {}),
+                (["CA certificates /nowhere.pem"], ["--otlp-endpoint", "https://c:4318"], {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere.pem"}),
+                (["CA certificates " + TINY], [], {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE": TINY}),
+                (["header 2 of OTLP exports", "OTEL_EXPORTER_OTLP_HEADERS"], ["--otlp-endpoint", "http://c"], {"OTEL_EXPORTER_OTLP_HEADERS": "a=b,SECRET"}),
+                (["does not begin with http:// or https://"], ["--otlp-endpoint", "c:4318"], {}), (["is not valid"], ["--otlp-endpoint", "http://c:0"], {}),
                 (["is not valid"], ["--otlp-endpoint", "http://c:65536"], {}), (["is not valid"], ["--otlp-endpoint", "http://"], {}),
                 (["is not valid"], ["--otlp-endpoint", "http://[::1"], {}), (["is not valid"], ["--otlp-endpoint", "http://c/a b"], {}),
                 (["is not valid"], ["--otlp-endpoint", "http://c\r\nX: y"], {}), (["has a user name"], ["--otlp-endpoint", "http://me:it@c"], {}),
@@ -444,7 +502,7 @@ class Traces(Exported):
 
     def test_variables_without_effect_are_named(self):
         for words, variables in (("OTEL_EXPORTER_OTLP_PROTOCOL grpc", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}),
-                                 ("OTEL_EXPORTER_OTLP_HEADERS", {"OTEL_EXPORTER_OTLP_HEADERS": "a=b"}), ("port of OTLP over gRPC", {})):
+                                 ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/a.pem"}), ("port of OTLP over gRPC", {})):
             done = gpuserve("serve", TINY, "--check-config", env=environment(
                 OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318" if variables else "http://c:4317", **variables))
             self.assertEqual(done.returncode, 0, done.err)

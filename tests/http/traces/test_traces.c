@@ -63,6 +63,10 @@ Test(traces, endpoints)
         { "http://localhost:4318/v1/traces", "localhost", "4318", "/v1/traces" },
         { "http://c", "c", "80", "/" },
         { "http://c?a=b", "c", "80", "?a=b" },
+        { "https://c/v1/traces", "c", "443", "/v1/traces" },
+        { "https://[::1]:4318", "::1", "4318", "/" },
+        { "https://c:0", NULL, NULL, NULL },
+        { "https://me@c", NULL, NULL, NULL },
         { "http://[::1]:4318/x", "::1", "4318", "/x" },
         { "http://[::1]", "::1", "80", "/" },
         { "http://127.0.0.1:65535", "127.0.0.1", "65535", "/" },
@@ -94,7 +98,68 @@ Test(traces, endpoints)
             cr_expect_str_eq(read.host, cases[i].host);
             cr_expect_str_eq(read.port, cases[i].port);
             cr_expect_str_eq(read.path, cases[i].path);
+            cr_expect_eq(read.tls != NULL, cases[i].url[4] == 's');
         }
+        gsv_trace_options_reset(&read);
+    }
+}
+
+Test(traces, headers)
+{
+    static const struct {
+        const char *text, *lines; /* lines NULL: refused */
+    } cases[] = {
+        { "", "" },
+        { " , ,", "" },
+        { "x-key=abc", "x-key: abc\r\n" },
+        { "x-key=", "x-key: \r\n" },
+        { " a = b ,c=d%20e%2Cf=,", "a: b\r\nc: d e,f=\r\n" },
+        { "authorization=Basic YTpi==", "authorization: Basic YTpi==\r\n" },
+        { "a", NULL },
+        { "=b", NULL },
+        { "a b=c", NULL },
+        { "a:=c", NULL },
+        { "a=%", NULL },
+        { "a=%0d%0aX: y", NULL },
+        { "a=b\r\nX: y", NULL },
+        { "a=%00", NULL },
+        { "a=%ff", NULL },
+        { "HOST=c", NULL },
+        { "content-length=0", NULL },
+        { "Transfer-Encoding=chunked", NULL },
+    };
+    char large[8300], *long_value = large + 2;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+        struct gsv_trace_options read = { 0 };
+        const char *want = cases[i].lines;
+
+        options.otlp_traces_endpoint = "http://c";
+        options.otlp_headers = cases[i].text;
+        cr_expect_eq(gsv_trace_options_read(&read, &options, NULL),
+                     want ? GPUSERVE_OK : GPUSERVE_E_INVALID, "%s", cases[i].text);
+        if (want)
+            cr_expect(read.headers.size == strlen(want) &&
+                          (read.headers.size == 0 ||
+                           memcmp(read.headers.bytes, want, read.headers.size) == 0),
+                      "%s", cases[i].text);
+        gsv_trace_options_reset(&read);
+    }
+    for (size_t size = 8180; size <= 8190; size++) { /* "a: " and CR LF are 5 more */
+        gpuserve_http_options options = GPUSERVE_HTTP_OPTIONS_INIT;
+        struct gsv_trace_options read = { 0 };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        const bool fits = size + 5 <= 8192;
+        gpuserve_status st;
+
+        memcpy(large, "a=", 2);
+        memset(long_value, 'b', size);
+        long_value[size] = 0;
+        options.otlp_traces_endpoint = "http://c";
+        options.otlp_headers = large;
+        st = gsv_trace_options_read(&read, &options, &error);
+        cr_expect_eq(st, fits ? GPUSERVE_OK : GPUSERVE_E_INVALID, "%zu: %s", size, error.message);
         gsv_trace_options_reset(&read);
     }
 }
