@@ -81,7 +81,7 @@ static void warn_of_others(const char *url)
  * was found. */
 static const char *system_authorities(void)
 {
-    static const char *const places[] = {
+    static const char *const files[] = {
         "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Arch, Alpine */
         "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora */
         "/etc/ssl/ca-bundle.pem",             /* SUSE */
@@ -91,9 +91,9 @@ static const char *system_authorities(void)
 
     if (named)
         return named;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (access(places[i], R_OK) == 0)
-            return places[i];
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (access(files[i], R_OK) == 0)
+            return files[i];
     }
     return NULL;
 }

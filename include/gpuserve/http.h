@@ -186,7 +186,7 @@ typedef struct gpuserve_http_options {
                                           OTEL_EXPORTER_OTLP_HEADERS; at most 8192 bytes. Default: none */
     const char        *otlp_certificate_file; /**< of an https:// endpoint: a PEM file of the CA
                                                    certificates that sign the collector's; read at the
-                                                   start. Default: OpenSSL's default places */
+                                                   start. Default: OpenSSL's default paths */
 } gpuserve_http_options;
 
 /* clang-format off */

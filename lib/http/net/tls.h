@@ -93,7 +93,7 @@ void gsv_tls_end(struct ssl_st *session);
 /* ------------------------------------------------------------------------------ tls_outgoing.c */
 
 /* A context for sessions to other servers. `authorities_file`: a PEM file of the CA certificates
- * that are trusted; NULL: those of OpenSSL's default places. GPUSERVE_E_INVALID: it cannot be read.
+ * that are trusted; NULL: those of OpenSSL's default paths. GPUSERVE_E_INVALID: it cannot be read.
  */
 gpuserve_status gsv_tls_outgoing_open(struct ssl_ctx_st **context, const char *authorities_file,
                                       gpuserve_error *error);
