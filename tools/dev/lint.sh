@@ -111,9 +111,14 @@ lint_headers()
     done 2>&1 | { ! grep -v 'pragma once in main file'; }
 }
 
+# cmd_lint [CHECK...]: without one, all.
 cmd_lint()
 {
     local check started passed=0 failed=0
+    for check in "$@"; do
+        [[ " ${lint_checks[*]} " == *" $check "* ]] || die "no check \"$check\"; there are: ${lint_checks[*]}"
+    done
+    [[ $# == 0 ]] || lint_checks=("$@")
     need_packages "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}"
     configure_tests # the compile commands of the tests are checked too
     compile build
