@@ -50,7 +50,7 @@ def limit_of(isa):
 
 
 def reported(text):
-    """The instruction set that an engine says it uses, in what it printed; None where it does not say."""
+    """The instruction set that an engine reports, in what it printed; None where it reports none."""
     found = [match[1].strip() for one in REPORTS for match in one.finditer(text)]
     return found[-1] if found else None
 

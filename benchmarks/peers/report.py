@@ -167,8 +167,8 @@ def isa_note(document):
            "CTranslate2 (CT2_FORCE_CPU_ISA), MKL (MKL_ENABLE_INSTRUCTIONS), torch (ATEN_CPU_CAPABILITY). OpenVINO's own "
            "code generator is not limited by ONEDNN_MAX_CPU_ISA: its element-wise operations, and what else it does "
            "not leave to oneDNN, use all that the processor has.")
-    said = [f"{name}: {engine['isa'] or 'does not say, not verified'}" for name, engine in document["engines"].items()]
-    yield f"What each engine says it uses: {'; '.join(said)}."
+    said = [f"{name}: {engine['isa'] or 'not reported, not verified'}" for name, engine in document["engines"].items()]
+    yield f"Instruction sets that the engines report: {'; '.join(said)}."
     yield ""
 
 

@@ -55,7 +55,7 @@ def say(text):
 
 def start_engines(args, log):
     """The engines that load, with what loading took; the others with the reason. Under a limit of the
-    instruction set, what each says it uses, too: one that says more than the limit takes no part."""
+    instruction set, what each reports, too: one that reports more than the limit takes no part."""
     engines, loads, missing, isas = {}, {}, {}, {}
     for name in ENGINES:
         if args.only and not re.search(args.only, name):

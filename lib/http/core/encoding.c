@@ -45,6 +45,17 @@ bool gsv_uri_decode(char *text)
     return gsv_utf8_valid_length(text, (size_t)(to - text)) == (size_t)(to - text);
 }
 
+char *gsv_trim(char *text)
+{
+    size_t size;
+
+    text += strspn(text, " \t");
+    size = strlen(text);
+    while (size > 0 && strchr(" \t\r\n", text[size - 1]))
+        text[--size] = 0;
+    return text;
+}
+
 /*
  * Base64 encoder with a lookup table of 12-bit pairs.
  *

@@ -14,6 +14,9 @@
  * path contains these. */
 bool gsv_uri_decode(char *text);
 
+/* Removes blanks at both ends and a line end, in place. */
+char *gsv_trim(char *text);
+
 /* Bytes as base64 (RFC 4648, with padding). */
 
 static inline size_t gsv_base64_size(size_t size)

@@ -14,6 +14,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
+#include "lib/http/core/encoding.h"
 #include "lib/http/net/server_state.h"
 #include "lib/http/protocol/route.h"
 
@@ -133,17 +134,6 @@ static gpuserve_status add(struct set *set, const char *text, const char *where,
     return GPUSERVE_OK;
 }
 
-static char *trim(char *line)
-{
-    size_t size;
-
-    line += strspn(line, " \t");
-    size = strlen(line);
-    while (size > 0 && strchr(" \t\r\n", line[size - 1]))
-        line[--size] = 0;
-    return line;
-}
-
 /* One line with its line end, truncated to the buffer; false at the end of the file. */
 static bool read_line(FILE *file, char line[MAX_LINE_BYTES], size_t *size)
 {
@@ -163,7 +153,7 @@ static gpuserve_status add_line(struct set *set, char *line, size_t size, const 
 {
     const bool is_cut = size == MAX_LINE_BYTES - 1 && line[size - 1] != '\n';
     const bool has_nul = strlen(line) < size; /* strlen() would hide what follows it */
-    const char *text = trim(line);
+    const char *text = gsv_trim(line);
 
     if (is_cut)
         return gsv_fail(error, GPUSERVE_E_INVALID, "%s exceeds %d bytes", where,

@@ -163,19 +163,6 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Removes spaces at both ends, in place. */
-static char *trim(char *text)
-{
-    size_t size;
-
-    text += strspn(text, " \t");
-    size = strlen(text);
-    while (size > 0 && strchr(" \t", text[size - 1]))
-        size--;
-    text[size] = '\0';
-    return text;
-}
-
 static gpuserve_status read_header(struct gsv_buffer *to, char *item, size_t number,
                                    gpuserve_error *error)
 {
@@ -184,8 +171,8 @@ static gpuserve_status read_header(struct gsv_buffer *to, char *item, size_t num
     if (!equals)
         return refuse_header(number, "has no =", error);
     *equals = '\0';
-    name = trim(item);
-    value = trim(equals + 1);
+    name = gsv_trim(item);
+    value = gsv_trim(equals + 1);
     if (!is_name(name))
         return refuse_header(number, "has no valid name", error);
     if (is_own(name))
