@@ -9,7 +9,8 @@
 
 #include "lib/base/alloc.h"
 
-/* Weights beyond this do not stay in the caches of a processor: each batch reads them from memory. */
+/* Weights beyond this do not stay in the caches of a processor: each batch reads them from memory.
+ */
 #define CACHED_BYTES (UINT64_C(64) << 20)
 #define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16

@@ -613,7 +613,8 @@ static double throughput_of_bulk(size_t n_bulk)
     return throughput;
 }
 
-static void compare_with_idle(bool prefers_wide, double most)
+/* The throughput is at least `share` of that without single texts. */
+static void compare_with_idle(bool prefers_wide, double share)
 {
     double throughput;
     const double idle = p99_beside(0, prefers_wide, &throughput);
@@ -621,23 +622,24 @@ static void compare_with_idle(bool prefers_wide, double most)
     for (size_t i = 0; i < 3; i++) {
         const double p99 = p99_beside(counts[i], prefers_wide, &throughput);
 
-        cr_expect_leq(p99, most * idle, "p99 is %.1f tokens with %zu, %.1f if idle", p99, counts[i],
+        cr_expect_leq(p99, 4 * idle, "p99 is %.1f tokens with %zu, %.1f if idle", p99, counts[i],
                       idle);
-        cr_expect_geq(throughput, 0.95 * throughput_of_bulk(counts[i]), "with %zu", counts[i]);
+        cr_expect_geq(throughput, share * throughput_of_bulk(counts[i]), "with %zu", counts[i]);
     }
 }
 
 /* A single text waits for the end of a short batch and is computed without large requests. */
 Test(fairness, p99_on_a_cpu_is_near_that_of_an_idle_one)
 {
-    compare_with_idle(false, 4);
+    compare_with_idle(false, 0.95);
 }
 
-/* With weights from memory, the short batches are wide ones, one at a time, and a single text waits
- * for one of them. */
+/* With weights from memory the short batches are wide ones, one at a time, and a single text waits
+ * for one of them. The simulated device does not read weights, so that it only shows what this
+ * costs: a batch of one single text takes the time of FIXED_TOKENS on all workers. */
 Test(fairness, p99_with_weights_from_memory_is_near_that_of_an_idle_one)
 {
-    compare_with_idle(true, 4);
+    compare_with_idle(true, 0.88);
 }
 
 /* Short batches of a large model hold the tokens of all workers, once a small request has come. */
@@ -655,7 +657,7 @@ Test(fairness, short_batches_with_weights_from_memory_are_wide)
 
             if (!batch)
                 continue;
-            cr_assert_leq(batch->n_tokens, WORKERS * 64 + TEXT_TOKENS);
+            cr_assert_leq(batch->n_tokens, WORKERS * GSV_FEW_TOKENS);
             *(batch->is_wide ? &n_wide : &n_narrow) += 1;
         }
     }
