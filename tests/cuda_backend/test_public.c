@@ -13,8 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DIM 384
 #define N_TEXTS 3
+/* A sanitizer sees the same of a smaller model. */
+enum { DIM = IS_SANITIZED ? 64 : 384 };
+#define SMALL_SHAPE ",hidden=64,vocab=1000,positions=64,seed=3"
 
 static const char *const texts[N_TEXTS] = { "hello world", "The cat sat on the mat.", "" };
 
@@ -33,6 +35,11 @@ static const char *minilm(void)
     return path;
 }
 
+static const char *model_path(void)
+{
+    return IS_SANITIZED ? "random:layers=4" SMALL_SHAPE : minilm();
+}
+
 static gpuserve_context *make_context(void)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -42,7 +49,7 @@ static gpuserve_context *make_context(void)
     return context;
 }
 
-static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *context,
+static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *context, const char *path,
                                 const char *device, gpuserve_error *error)
 {
     gpuserve_model_options options = GPUSERVE_MODEL_OPTIONS_INIT;
@@ -50,7 +57,7 @@ static gpuserve_status try_open(gpuserve_model **model, gpuserve_context *contex
     options.device = device;
     options.max_batch_tokens = 512;
     options.n_threads = 1;
-    return gpuserve_model_open(model, context, minilm(), &options, error);
+    return gpuserve_model_open(model, context, path, &options, error);
 }
 
 static void embed_on(const char *device, float *vectors)
@@ -59,7 +66,8 @@ static void embed_on(const char *device, float *vectors)
     gpuserve_context *context = make_context();
     gpuserve_model *model = NULL;
 
-    cr_assert_eq(try_open(&model, context, device, &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(try_open(&model, context, model_path(), device, &error), GPUSERVE_OK, "%s",
+                 error.message);
     cr_assert_eq(gpuserve_model_dim(model), DIM);
     cr_assert_eq(gpuserve_embed(model, texts, N_TEXTS, vectors, N_TEXTS * DIM, NULL, &error),
                  GPUSERVE_OK, "%s", error.message);
@@ -67,7 +75,8 @@ static void embed_on(const char *device, float *vectors)
     gpuserve_context_unref(&context);
 }
 
-/* float16 on the device, float32 on the CPU: cosine 0.99999, and 1e-3 for unit vectors. */
+/* float16 on the device, float32 on the CPU: cosine 0.99999, and 1e-3 for unit vectors, whose
+ * numbers are larger where there are fewer. */
 Test(cuda_public, vectors_are_those_of_the_cpu)
 {
     float cpu[N_TEXTS * DIM], cuda[N_TEXTS * DIM];
@@ -78,7 +87,7 @@ Test(cuda_public, vectors_are_those_of_the_cpu)
     for (int i = 0; i < N_TEXTS; i++) {
         cr_expect_geq(gpuserve_dot(cpu + i * DIM, cuda + i * DIM, DIM), 0.99999f);
         for (int j = 0; j < DIM; j++)
-            cr_expect_float_eq(cpu[i * DIM + j], cuda[i * DIM + j], 1e-3f);
+            cr_expect_float_eq(cpu[i * DIM + j], cuda[i * DIM + j], DIM < 100 ? 3e-3f : 1e-3f);
     }
     gsv_emu_get_counters(&c);
     cr_expect_gt(c.launches, 0);
@@ -233,7 +242,8 @@ Test(cuda_public, compact_vectors_are_made_on_the_device)
     cr_assert_eq(gpuserve_run(model, &job, &error), GPUSERVE_OK, "%s", error.message);
     cr_assert_eq(gpuserve_vector_ranges(rows, N_DOCUMENTS, dim, 0, ranges, NULL), GPUSERVE_OK);
     ranges[0] = 0.5f * (ranges[0] + ranges[dim]); /* some numbers are outside */
-    for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY; one++) {
+    for (uint32_t one = GPUSERVE_PRECISION_FLOAT16; one <= GPUSERVE_PRECISION_UBINARY;
+         one += FOR_RACES ? 4 : 1) {
         const size_t bytes = gpuserve_quantized_bytes(one, dim);
         unsigned char want[N_DOCUMENTS * 2 * MAX_DIM], got[N_DOCUMENTS * 2 * MAX_DIM];
 
@@ -265,7 +275,7 @@ Test(cuda_public, a_model_that_does_not_fit_is_refused_with_the_numbers)
     struct gsv_emu_counters c;
 
     gsv_emu_set_memory(20u << 20);
-    cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_TOO_LARGE, "%s",
+    cr_expect_eq(try_open(&model, context, minilm(), "cuda:0", &error), GPUSERVE_E_TOO_LARGE, "%s",
                  error.message);
     cr_expect_null(model);
     gsv_emu_get_counters(&c);
@@ -286,8 +296,8 @@ Test(cuda_public, without_a_device)
         char reason[512] = "";
 
         gsv_emu_set_devices(0, causes[i]);
-        cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_DEVICE, "%s",
-                     error.message);
+        cr_expect_eq(try_open(&model, context, model_path(), "cuda:0", &error), GPUSERVE_E_DEVICE,
+                     "%s", error.message);
         cr_expect_null(model);
         cr_expect(strstr(error.message, "driver"), "%s", error.message);
         cr_expect_eq(gpuserve_device_select(context, "auto", &device, 1, NULL, reason,
@@ -310,7 +320,7 @@ Test(cuda_public, a_gpu_that_is_too_old)
     char reason[512] = "";
 
     gsv_emu_set_capability(7, 5);
-    cr_expect_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_E_DEVICE, "%s",
+    cr_expect_eq(try_open(&model, context, model_path(), "cuda:0", &error), GPUSERVE_E_DEVICE, "%s",
                  error.message);
     cr_expect_null(model);
     cr_expect(strstr(error.message, "compute capability 7.5"), "%s", error.message);
@@ -337,7 +347,8 @@ Test(cuda_public, both_streams_have_a_batch_at_a_time)
     float got[2][DIM], want[2][DIM];
     struct gsv_emu_counters c;
 
-    cr_assert_eq(try_open(&model, context, "cuda:0", &error), GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(try_open(&model, context, model_path(), "cuda:0", &error), GPUSERVE_OK, "%s",
+                 error.message);
     for (int i = 0; i < 2; i++)
         cr_assert_eq(gpuserve_embed(model, &each[i], 1, want[i], DIM, NULL, &error), GPUSERVE_OK);
     job.n_items = 1;
@@ -423,7 +434,7 @@ static void expect_info(gpuserve_model *model, const char *wanted)
 }
 
 /* The control without the mode shows that the batch is one in which it matters. */
-Test(cuda_public, a_deterministic_vector_does_not_depend_on_its_batch)
+Test(cuda_public, a_deterministic_vector_does_not_depend_on_its_batch, .disabled = FOR_RACES)
 {
     gpuserve_context *context = make_context();
     gpuserve_model *fixed = open_small(context, 1), *model = open_small(context, 0);
@@ -458,7 +469,6 @@ Test(cuda_public, deterministic_is_0_or_1)
 
 /* A sanitizer sees the same on fewer layers. */
 #define DEEP_MODEL (IS_SANITIZED ? "random:layers=4" SMALL_SHAPE : "random:layers=8" SMALL_SHAPE)
-#define SMALL_SHAPE ",hidden=64,vocab=1000,positions=64,seed=3"
 enum { STREAMED_DIM = 64, N_THREADS = IS_SANITIZED ? 2 : 4, ROUNDS = IS_SANITIZED ? 1 : 3 };
 
 static gpuserve_model_options streaming_options(uint32_t streams)
@@ -623,7 +633,7 @@ Test(cuda_public, a_streamed_load_that_fails_leaves_nothing)
     gpuserve_model_options options = streaming_options(1);
     int n_failed = 0;
 
-    for (uint64_t n = 1;; n += IS_SANITIZED ? 61 : 13) {
+    for (uint64_t n = 1;; n += FOR_RACES ? 121 : IS_SANITIZED ? 61 : 13) {
         gpuserve_context *context = make_context();
         gpuserve_error error = GPUSERVE_ERROR_INIT;
         gpuserve_model *model = NULL;

@@ -33,18 +33,21 @@ for name, value in (word[2:].split("=", 1) for word in sys.argv[2:]):
 PYTHON
 }
 
+# GPUSERVE_WERROR=true: a warning of gcc fails the build in build/, as in CI. Another release of gcc has others.
+werror=${GPUSERVE_WERROR:-false}
+
 # The release build in build/, with the program and the server.
 configure_build()
 {
     need_packages "${build_packages[@]}"
-    configure build -Dbuildtype=release -Dcli=enabled -Dhttp=enabled
+    configure build -Dbuildtype=release -Dwerror="$werror" -Dcli=enabled -Dhttp=enabled
 }
 
 # The same with every test.
 configure_tests()
 {
     need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
-    configure build -Dbuildtype=release -Dcli=enabled -Dhttp=enabled -Dtests=enabled
+    configure build -Dbuildtype=release -Dwerror="$werror" -Dcli=enabled -Dhttp=enabled -Dtests=enabled
 }
 
 project_version()

@@ -1,6 +1,7 @@
 # deb.sh - Debian packages and the source tarball, and a check of the packages in a bare root.
 #
 #   ./dev deb [cuda]        packages of this tree into dist/; with `cuda` libgpuserve-cuda too, which needs nvcc
+#   ./dev deb root [12|13]  makes the bare root of a check, where it is missing; needs root
 #   ./dev deb check [12|13] installs those of dist/ in a bare Debian and uses them; needs root
 #   ./dev tarball           dist/gpuserve-VERSION.tar.gz of the last commit, and its sha256
 
@@ -20,8 +21,9 @@ cmd_deb()
         git ls-files -z | tar --null --files-from - --create | deb_build "$@"
         rm -rf "$deb_folder"
         ;;
+    root) deb_root "${@:2}" ;;
     check) deb_check "${@:2}" ;;
-    *) die "usage: ./dev deb [cuda | check [12|13]]" ;;
+    *) die "usage: ./dev deb [cuda | root [12|13] | check [12|13]]" ;;
     esac
 }
 
@@ -59,15 +61,23 @@ deb_build()
     say "$(ls "$dist_folder"/*.deb)"
 }
 
+bare_packages=(debootstrap debian-archive-keyring)
+
+deb_root()
+{
+    local release=${1:-12}
+    [[ -n ${fresh_releases[$release]:-} ]] || die "usage: ./dev deb root [12|13], ./dev deb check [12|13]"
+    [[ $(id -u) == 0 ]] || die "./dev deb check needs root, for chroot and mounts"
+    need_packages "${bare_packages[@]}"
+    fresh_base "${fresh_releases[$release]}"
+}
+
 # The packages in a bare root; the script that uses them counts its checks.
 deb_check()
 {
     local release=${1:-12} root status=0
-    [[ -n ${fresh_releases[$release]:-} ]] || die "usage: ./dev deb check [12|13]"
-    [[ $(id -u) == 0 ]] || die "./dev deb check needs root, for chroot and mounts"
+    deb_root "$release"
     compgen -G 'dist/libgpuserve0_*.deb' >/dev/null || cmd_deb ''
-    need_packages debootstrap debian-archive-keyring
-    fresh_base "${fresh_releases[$release]}"
     root=$(mktemp -d "$cache_dir/fresh-deb.XXXXXX")
     # shellcheck disable=SC2064  # this folder, now
     trap "fresh_unmount '$root'; rm -rf --one-file-system '$root'" EXIT

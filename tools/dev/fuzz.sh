@@ -15,7 +15,7 @@ cmd_fuzz()
         shift
     fi
     need_packages "${build_packages[@]}" "${clang_packages[@]}"
-    CC=clang CXX=clang++ configure build-fuzz -Dbuildtype=debugoptimized -Db_ndebug=false \
+    CC=clang CXX=clang++ configure build-fuzz -Doptimization=2 -Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1 -Db_ndebug=false \
         -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false -Dtests=disabled \
         -Dcuda=disabled
     # Only the targets: clang links no sanitizer into a shared library whose symbols must all resolve.

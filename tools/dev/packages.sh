@@ -204,6 +204,6 @@ cmd_install_deps()
 {
     need_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}" \
         "${proxy_packages[@]}" "${binding_packages[@]}" "${lint_packages[@]}" "${clang_packages[@]}" "${docs_packages[@]}" \
-        "${arm_tools[@]}"
+        "${arm_tools[@]}" "${deb_packages[@]}" "${bare_packages[@]}"
     say "everything is installed"
 }

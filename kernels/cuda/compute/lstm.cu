@@ -17,6 +17,7 @@
 #include "kernels/cuda/runtime/stream.cuh"
 
 #include <stdlib.h>
+#include <string.h>
 
 namespace
 {

@@ -20,6 +20,8 @@
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/runtime/launch.cuh"
 
+#include <math.h>
+
 #define GSV_LSTM_STEP \
     32 /* units and inputs are multiples of it: whole chunks of k and whole tiles */
 #define GSV_LSTM_TILE 16 /* rows per warp-level product */

@@ -22,6 +22,13 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
+/* The host's compiler would make a plain function of a kernel. */
+#if !defined(__CUDACC__) && !defined(GSV_CUDA_EMU)
+#undef __global__
+#define __global__ \
+    static_assert(false, "a kernel in a source of cuda_host_sources in kernels/cuda/meson.build");
+#endif
+
 /* Storage type of an activation's elements. */
 enum gsv_element { GSV_ELEMENT_F32, GSV_ELEMENT_F16, GSV_ELEMENT_BF16 };
 

@@ -93,12 +93,6 @@ std::vector<std::unique_ptr<gsv_emu_lane>> &lanes =
 gsv_emu_fiber scheduler;
 gsv_emu_lane *running;
 
-void yield()
-{
-    gsv_emu_lane *self = running;
-    gsv_emu_fiber_switch(&self->fiber, &scheduler, false);
-}
-
 bool same_name(const char *a, const char *b)
 {
     return a == b || std::strcmp(a, b) == 0;
@@ -108,6 +102,32 @@ bool same_name(const char *a, const char *b)
 gsv_emu_lane *&ready_at(size_t i)
 {
     return run.ready[(run.next_ready + i) & (run.ready.size() - 1)];
+}
+
+/* Takes the first ready lane, which is about to run. */
+gsv_emu_lane *next_lane()
+{
+    gsv_emu_lane *lane = ready_at(0);
+
+    run.next_ready = (run.next_ready + 1) & (run.ready.size() - 1);
+    run.n_ready--;
+    running = lane;
+    threadIdx = lane->at;
+    blockIdx = lane->block->at;
+    return lane;
+}
+
+/* The running lane waits, or has returned: the next one runs, by one switch. The scheduler runs
+ * only when no lane is ready. */
+void leave(bool returned)
+{
+    gsv_emu_lane *self = running;
+    gsv_emu_fiber *to = &scheduler;
+
+    if (run.error == cudaSuccess && run.n_ready > 0)
+        to = &next_lane()->fiber;
+    if (to != &self->fiber)
+        gsv_emu_fiber_switch(&self->fiber, to, returned);
 }
 
 void make_ready(gsv_emu_lane *lane)
@@ -189,7 +209,7 @@ void lane_main(void *user)
     self->block->n_returned++;
     if (run.launch->cluster)
         end_cluster_phase();
-    gsv_emu_fiber_switch(&self->fiber, &scheduler, true);
+    leave(true);
 }
 
 gsv_emu_lane &lane_of(const gsv_emu_block &block, unsigned index)
@@ -234,13 +254,7 @@ void report_deadlock(const gsv_emu_block &block)
 void run_threads()
 {
     while (run.error == cudaSuccess && run.n_ready > 0) {
-        gsv_emu_lane *lane = ready_at(0);
-        run.next_ready = (run.next_ready + 1) & (run.ready.size() - 1);
-        run.n_ready--;
-        running = lane;
-        threadIdx = lane->at;
-        blockIdx = lane->block->at;
-        gsv_emu_fiber_switch(&scheduler, &lane->fiber, false);
+        gsv_emu_fiber_switch(&scheduler, &next_lane()->fiber, false);
         running = nullptr;
     }
     for (const gsv_emu_block &block : run.blocks)
@@ -461,7 +475,7 @@ void gsv_emu_meet(const char *what, unsigned mask, void *data, gsv_emu_meeting m
     self->data = data;
     w.waiting |= 1u << me;
     if ((w.waiting & mask) != mask) {
-        yield();
+        leave(false);
         return;
     }
     void *brought[32] = {};
@@ -490,7 +504,7 @@ void gsv_emu_sleep_lane(const char *what)
     running->state = gsv_emu_state::sleeping;
     running->what = what;
     run.sleeping[run.n_sleeping++] = running;
-    yield();
+    leave(false);
 }
 
 void gsv_emu_wake_lanes()
@@ -506,7 +520,7 @@ void gsv_emu_wake_lanes()
 void gsv_emu_step_aside()
 {
     make_ready(running);
-    yield();
+    leave(false);
 }
 
 /* A barrier of some lanes: the data of each lane is its warp. */
@@ -555,7 +569,7 @@ int gsv_emu_sync_block(const char *what, int predicate)
     self->predicate = predicate != 0;
     gsv_emu_release(order);
     if (++block.n_in_barrier < run.n_threads) {
-        yield();
+        leave(false);
     } else {
         int total = 0;
         const size_t before = run.n_ready;

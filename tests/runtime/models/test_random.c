@@ -85,10 +85,11 @@ static void embed_portable(uint32_t dtype, const char *isa, float vector[DIM], c
     setenv("GPUSERVE_MAX_ISA", isa, 1);
     /* Small, with short probes of INT8: where fused multiply-add is computed in plain C it takes
      * minutes under QEMU. */
-    cr_assert_eq(gpuserve_model_open(&model, context,
-                                     "random:layers=1,hidden=128,intermediate=64,positions=48",
-                                     &options, &error),
-                 GPUSERVE_OK, "%s", error.message);
+    cr_assert_eq(
+        gpuserve_model_open(&model, context,
+                            "random:layers=1,hidden=128,intermediate=32,vocab=2000,positions=24",
+                            &options, &error),
+        GPUSERVE_OK, "%s", error.message);
     embed(model, vector);
     snprintf(fingerprint, 40, "%s", gpuserve_model_fingerprint(model));
     gpuserve_model_close(&model);

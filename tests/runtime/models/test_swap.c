@@ -4,6 +4,7 @@
  * What changes, which swaps are rejected, and that each answer under load is entirely the old
  * model's or the new one's.
  */
+#include "tests/base/sanitized.h"
 #include "tests/model/support.h"
 #include "tests/runtime/folder.h"
 #include "tests/runtime/real.h"
@@ -234,7 +235,7 @@ Test(swap, a_suspended_model_comes_back_as_it_was_or_not_at_all)
 
 /* ------------------------------------------------------------------------------- under load */
 
-enum { N_CALLERS = 4, N_SWAPS = 1000 };
+enum { N_CALLERS = 4, N_SWAPS = IS_SANITIZED ? 200 : 1000 };
 
 struct stage {
     gpuserve_model *model;
