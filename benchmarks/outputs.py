@@ -148,7 +148,7 @@ class SentenceTransformers:
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(threads)
-        self.model = SentenceTransformer(str(model), device="cpu")
+        self.model = SentenceTransformer(str(model), device="cpu", model_kwargs={"dtype": torch.float32})
 
     def run(self, texts, dense, tokens):
         kind = None if dense and tokens else "sentence_embedding" if dense else "token_embeddings"

@@ -103,7 +103,7 @@ struct gpuserve_stream_options options_of(const struct bench *b, const struct sh
         .max_tokens = max_tokens,
         .max_sequences = max_tokens,
         .max_seqlen = 512,
-        .max_columns = 3 * shape->hidden,
+        .max_columns = shape->inner > 3 * shape->hidden ? shape->inner : 3 * shape->hidden,
         .hidden_size = shape->hidden,
         .n_heads = shape->heads,
         .flags = b->flags,

@@ -1,7 +1,7 @@
 /*
  * encoder.c - times the CUDA backend through its table of operations.
  *
- *     encoder PLUGIN SECONDS [minilm|base|large|small|latency|square|checks|small-checks]
+ *     encoder PLUGIN SECONDS [minilm|base|large|int8|small|latency|square|checks|small-checks]
  *
  * Measures single operations, whole encoders and the latency of one short text, at the shapes of
  * real models with random weights. An operation is put into a recorded batch `repeats` times; its
@@ -10,7 +10,8 @@
  * `latency` times one text of 32 and 128 tokens alone;
  * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c; the name of a shape
  * measures it alone. Each measurement is a JSON line; other lines are the plugin's log, which tells
- * the choices among kernels.
+ * the choices among kernels. `int8` measures the shape of BERT-base; each product quantizes its rows
+ * itself.
  */
 #include "bench.h"
 
@@ -238,7 +239,7 @@ int main(int argc, char **argv)
 
     if (argc < 2) {
         fprintf(stderr, "usage: encoder PLUGIN SECONDS "
-                        "[minilm|base|large|small|latency|square|checks|small-checks]\n");
+                        "[minilm|base|large|int8|small|latency|square|checks|small-checks]\n");
         return 2;
     }
     load_plugin(&bench, argv[1]);
@@ -257,6 +258,9 @@ int main(int argc, char **argv)
     } else if (strcmp(sizes, "small") == 0) {
         bench.min_times = 1;
         measure(&bench, &small_shape, GPUSERVE_DTYPE_FLOAT16, 64);
+        measure(&bench, &small_shape, GPUSERVE_DTYPE_INT8, 64);
+    } else if (strcmp(sizes, "int8") == 0) {
+        measure(&bench, &shapes[1], GPUSERVE_DTYPE_INT8, 16384);
     } else if (*sizes) {
         measure(&bench, find_shape(sizes), GPUSERVE_DTYPE_FLOAT16, 16384);
     } else {

@@ -344,6 +344,8 @@ measure() {
     $dry || stage ceilings 30 python3 benchmarks/gpu/compare.py ceilings
     # shellcheck disable=SC2086
     stage encoder 90 "$work/encoder" "$plugin" $seconds $shapes
+    $dry || stage int8 30 "$work/encoder" "$plugin" 0.05 int8
+    $dry || stage int8_mma 30 env GPUSERVE_WGMMA=0 "$work/encoder" "$plugin" 0.05 int8
     $dry || stage products 30 python3 benchmarks/gpu/compare.py products
     $dry || stage library 120 python3 benchmarks/gpu/compare.py library "$library" "$model"
     stage chain 60 python3 benchmarks/gpu/product.py chain "$library" $dry_word

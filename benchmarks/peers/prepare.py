@@ -141,9 +141,11 @@ def make_ctranslate2(model, out):
 
 
 def make_reference(model, out, texts):
+    import torch
     from sentence_transformers import SentenceTransformer
 
-    vectors = SentenceTransformer(str(model), device="cpu").encode(
+    # Without a dtype transformers computes in that of the file.
+    vectors = SentenceTransformer(str(model), device="cpu", model_kwargs={"dtype": torch.float32}).encode(
         texts, batch_size=16, normalize_embeddings=True, show_progress_bar=False)
     np.save(out / "reference.npy", vectors)
 

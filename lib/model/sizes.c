@@ -79,6 +79,17 @@ uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backen
     return total;
 }
 
+uint64_t gsv_product_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                           uint32_t dtype)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < spec->n_items; i++)
+        if (spec->items[i].kind == GSV_ITEM_LINEAR)
+            total = gsv_add_bytes(total, gsv_weight_bytes(spec, backend, &spec->items[i], dtype));
+    return total;
+}
+
 static int32_t larger(int32_t a, int32_t b)
 {
     return a > b ? a : b;

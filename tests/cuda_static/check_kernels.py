@@ -11,7 +11,7 @@ file; a kernel without a line fails, and so does a line without a kernel:
     registers   the most of any instance of the kernel's template on any target
     shared      the most bytes a block asks for; the emulator of tests/cudaemu refuses a launch with more.
                 *: what the device at hand has; the warps are by registers alone
-    must        what the machine code of each instance holds: HMMA, IMMA or HGMMA, tensor cores' instructions;
+    must        what the machine code of each instance holds: HMMA, IMMA or HGMMA (of bytes IGMMA), tensor cores' instructions;
                 128, loads of 128 bits; 128?, such loads in one instance at least
     sm_XX       the least warps that an SM of this target holds at once, by all of these; "-": no kernel for it
 
@@ -19,7 +19,7 @@ loops.txt next to it has lines for kernels with tensor-core instructions, one fo
 innermost loop with such instructions, on every target whose instructions are seen. Each instruction of the loop counts
 once:
 
-    density     the least percent of them that multiply (HMMA, IMMA, HGMMA)
+    density     the least percent of them that multiply (HMMA, IMMA, HGMMA, IGMMA)
     bytes       the most bytes of shared memory that a warp moves for one of these
     slow        what belongs ahead of the loop and is in it all the same, "-": nothing. I2F, F2I and MUFU.RCP are an
                 integer division, IMAD.WIDE and IMAD.HI addresses that are calculated anew
@@ -52,7 +52,7 @@ COLUMNS = ["file", "kernel", "threads", "registers", "shared", "must", *occupanc
 MUST = {
     "HMMA": (re.compile(r"HMMA\b"), "no tensor-core instruction (HMMA)"),
     "IMMA": (re.compile(r"IMMA\b"), "no tensor-core instruction (IMMA)"),
-    "HGMMA": (re.compile(r"HGMMA\b"), "no tensor-core instruction (HGMMA)"),
+    "HGMMA": (re.compile(r"[HI]GMMA\b"), "no tensor-core instruction (HGMMA, of bytes IGMMA)"),
     "128": (re.compile(r"LDG(STS)?\.E\.[A-Z.]*128"), "no 128-bit load"),
 }
 LOCAL_MEMORY = re.compile(r"LDL\b|STL\b")

@@ -111,7 +111,7 @@ def variants(cuobjdump, compiled):
 
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)([^;]*);")
-MMA = re.compile(r"(HMMA|IMMA|HGMMA)\b")
+MMA = re.compile(r"(HMMA|IMMA|HGMMA|IGMMA)\b")
 # What sets up addresses or divides: it belongs ahead of the loop.
 SLOW = re.compile(r"(I2F|F2I|MUFU\.RCP|IMAD\.WIDE|IMAD\.HI)\b")
 SHARED_BYTES = {"LDSM": 16, "LDS": 4, "LDGSTS": 4, "STS": 4}  # of a lane, without a width in the name

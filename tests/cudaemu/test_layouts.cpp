@@ -211,21 +211,22 @@ __global__ void load_matrices(uint32_t *out, const uint16_t *in, int count, bool
         out[lane * 4 + (unsigned)i] = count == 1 ? r1[i] : count == 2 ? r2[i] : r4[i];
 }
 
-/* --- wgmma: d = A B for A of 64 x 64 and B of 64 x 32, both from boxes with rows of k -----------
+/* --- wgmma: d = A B for A of 64 rows and B of 32 columns, both from boxes with 128 bytes of k ---
  */
 
 const int group_rows = 64;
 const int group_columns = 32;
-const int group_k = 64;
-const size_t a_bytes = group_rows * group_k * sizeof(uint16_t);
-const size_t b_bytes = group_columns * group_k * sizeof(uint16_t);
+const int group_k_bytes = 128;
+const size_t a_bytes = group_rows * group_k_bytes;
+const size_t b_bytes = group_columns * group_k_bytes;
 
-__global__ void product_of_boxes(float *d, const CUtensorMap a, const CUtensorMap b, int x, int y)
+template <typename T, typename Sum>
+__global__ void product_of_boxes(Sum *d, const CUtensorMap a, const CUtensorMap b, int x, int y)
 {
     GSV_SHARED(char, memory);
     char *const tiles = memory + (-gsv_shared_address(memory) & 1023);
     uint64_t *const barrier = reinterpret_cast<uint64_t *>(tiles + a_bytes + b_bytes);
-    float sums[group_columns / 2];
+    Sum sums[group_columns / 2];
 
     if (threadIdx.x == 0) {
         gsv_barrier_init(barrier, 1);
@@ -239,9 +240,9 @@ __global__ void product_of_boxes(float *d, const CUtensorMap a, const CUtensorMa
     }
     gsv_barrier_wait(barrier, 0);
     gsv_wgmma_fence();
-    for (int k = 0; k < group_k / 16; k++)
+    for (int k = 0; k < group_k_bytes / 32; k++)
         gsv_wgmma(sums, gsv_wgmma_operand(tiles) + 2 * k,
-                  gsv_wgmma_operand(tiles + a_bytes) + 2 * k, k > 0, half());
+                  gsv_wgmma_operand(tiles + a_bytes) + 2 * k, k > 0, T());
     gsv_wgmma_commit();
     gsv_wgmma_wait<0>();
     memcpy(d + threadIdx.x * (group_columns / 2), sums, sizeof(sums));
@@ -253,60 +254,70 @@ place d_group(int t, int i)
     return { t / 32 * 16 + (t % 32 >> 2) + (i & 2 ? 8 : 0), i / 4 * 8 + (t & 3) * 2 + (i & 1) };
 }
 
-/* Map of a matrix of halves, in boxes of `box_rows` rows of 64. */
-CUtensorMap map_of(const device_memory<uint16_t> &matrix, int rows, int columns, int box_rows)
+/* Map of a matrix, in boxes of `box_rows` rows of 128 bytes. */
+template <typename Bits>
+CUtensorMap map_of(const device_memory<Bits> &matrix, int rows, int columns, int box_rows)
 {
     const cuuint64_t sizes[] = { (cuuint64_t)columns, (cuuint64_t)rows };
-    const cuuint64_t strides[] = { (cuuint64_t)columns * 2 };
-    const cuuint32_t box[] = { group_k, (cuuint32_t)box_rows };
+    const cuuint64_t strides[] = { (cuuint64_t)columns * sizeof(Bits) };
+    const cuuint32_t box[] = { group_k_bytes / sizeof(Bits), (cuuint32_t)box_rows };
     const cuuint32_t steps[] = { 1, 1 };
     CUtensorMap map;
 
-    cr_assert_eq(cuTensorMapEncodeTiled(
-                     &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (uint16_t *)matrix, sizes, strides,
-                     box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+    cr_assert_eq(cuTensorMapEncodeTiled(&map,
+                                        sizeof(Bits) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                                        2, (Bits *)matrix, sizes, strides, box, steps,
+                                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
                  CUDA_SUCCESS);
     return map;
 }
 
-} // namespace
-
 /* The box of A hangs over the last rows and columns of its matrix: these are zeros. */
-Test(cudaemu_layouts, wgmma)
+template <typename T, typename Bits, typename Sum>
+void check_boxes(int rows, int columns, int x, int y, uint32_t (*encode)(float))
 {
-    const int rows = 80, columns = 88, x = 32, y = 24;
-    std::vector<uint16_t> a((size_t)(rows * columns)), b((size_t)(group_columns * columns));
-    std::vector<float> d(128 * group_columns / 2);
+    std::vector<Bits> a((size_t)(rows * columns)), b((size_t)(group_columns * columns));
+    std::vector<Sum> d(128 * group_columns / 2);
 
     for (int r = 0; r < rows; r++)
         for (int k = 0; k < columns; k++)
-            a[(size_t)(r * columns + k)] = half(a_value(r, k)).bits;
+            a[(size_t)(r * columns + k)] = (Bits)encode(a_value(r, k));
     for (int c = 0; c < group_columns; c++)
         for (int k = 0; k < columns; k++)
-            b[(size_t)(c * columns + k)] = half(b_value(k, c)).bits;
-    device_memory<uint16_t> device_a(a.data(), a.size()), device_b(b.data(), b.size());
-    device_memory<float> device_d(d.size());
+            b[(size_t)(c * columns + k)] = (Bits)encode(b_value(k, c));
+    device_memory<Bits> device_a(a.data(), a.size()), device_b(b.data(), b.size());
+    device_memory<Sum> device_d(d.size());
     const CUtensorMap a_map = map_of(device_a, rows, columns, group_rows);
     const CUtensorMap b_map = map_of(device_b, group_columns, columns, group_columns);
 
-    cr_assert_eq(GSV_LAUNCH(product_of_boxes, 1, 128, 1024 + a_bytes + b_bytes + 8, nullptr,
-                            device_d, a_map, b_map, x, y),
+    cr_assert_eq(GSV_LAUNCH((product_of_boxes<T, Sum>), 1, 128, 1024 + a_bytes + b_bytes + 8,
+                            nullptr, device_d, a_map, b_map, x, y),
                  cudaSuccess);
     cr_assert_eq(
-        cudaMemcpy(d.data(), (float *)device_d, d.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        cudaMemcpy(d.data(), (Sum *)device_d, d.size() * sizeof(Sum), cudaMemcpyDeviceToHost),
         cudaSuccess, "%s", gsv_emu_report());
     for (int t = 0; t < 128; t++)
         for (int i = 0; i < group_columns / 2; i++) {
             const place at = d_group(t, i);
             float want = 0;
 
-            for (int k = 0; k < group_k; k++)
+            for (int k = 0; k < group_k_bytes / (int)sizeof(Bits); k++)
                 if (y + at.row < rows && x + k < columns)
                     want += a_value(y + at.row, x + k) * b_value(x + k, at.column);
-            cr_expect_eq(d[(size_t)(t * group_columns / 2 + i)], want, "D[%d][%d]", at.row,
+            cr_expect_eq(d[(size_t)(t * group_columns / 2 + i)], (Sum)want, "D[%d][%d]", at.row,
                          at.column);
         }
+}
+
+} // namespace
+
+Test(cudaemu_layouts, wgmma)
+{
+    check_boxes<half, uint16_t, float>(80, 88, 32, 24, half_bits);
+    check_boxes<int8_t, uint8_t, int32_t>(80, 176, 64, 24, byte_bits);
 }
 
 Test(cudaemu_layouts, mma)

@@ -47,6 +47,17 @@ static const struct int8_case cases[] = {
     /* Medium and large tiles, with a partial last tile. */
     { .tile = 64, .rows = 24, .n = 2, .k = 72, .bias = true, .residual = true, .in_place = true },
     { .tile = 128, .rows = 92, .n = 30, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    /* n in eights, for gemm_wgmma: k past its stages and not in whole tiles. */
+    { .tile = 128, .rows = 92, .n = 24, .k = 600, .bias = true, .activation = GPUSERVE_ACT_GELU },
+    { .tile = 128,
+      .rows = 20,
+      .n = 72,
+      .k = 33,
+      .bias = true,
+      .scale = true,
+      .residual = true,
+      .in_place = true },
+    { .tile = 128, .rows = 3, .n = 8, .k = 136, .activation = GPUSERVE_ACT_TANH, .gap = 8 },
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
@@ -200,7 +211,7 @@ static float *run_ref(const struct int8_case *c, const struct problem *p)
     return want;
 }
 
-Test(kernels_cuda_int8, matches_ref)
+static void compare_with_ref(void)
 {
     for (size_t i = 0; i < N_CASES; i++) {
         const struct int8_case sizes = sized(cases[i]), *c = &sizes;
@@ -219,6 +230,18 @@ Test(kernels_cuda_int8, matches_ref)
         free_buffer(&got);
         free_problem(&p);
     }
+}
+
+Test(kernels_cuda_int8, matches_ref)
+{
+    compare_with_ref();
+}
+
+/* The mma.sync kernel of devices without wgmma, in its large tiles, too. */
+Test(kernels_cuda_int8, matches_ref_without_wgmma)
+{
+    setenv("GPUSERVE_WGMMA", "0", 1);
+    compare_with_ref();
 }
 
 /* A NaN or infinity makes only its own row NaN; a row of equal values is exact. */
@@ -247,11 +270,12 @@ Test(kernels_cuda_int8, odd_rows)
     free_problem(&p);
 }
 
-/* A row's bits are the same alone and in a batch. */
-Test(kernels_cuda_int8, rows_do_not_depend_on_the_batch)
+/* A row's bits are the same alone and in a batch, whose tiles gemm_wgmma multiplies where n is in
+ * eights. */
+static void compare_batches(int32_t n)
 {
     struct int8_case c = sized((struct int8_case){
-        .tile = 128, .rows = 20, .n = 8, .k = 40, .activation = GPUSERVE_ACT_GELU });
+        .tile = 128, .rows = 20, .n = n, .k = 40, .bias = true, .activation = GPUSERVE_ACT_GELU });
     const int32_t counts[] = { 1, 16, 17, tiled_side(64) + 8 };
     struct problem p = make_problem(&c);
     struct buffer all = run_cuda(&c, &p);
@@ -268,6 +292,12 @@ Test(kernels_cuda_int8, rows_do_not_depend_on_the_batch)
     }
     free_buffer(&all);
     free_problem(&p);
+}
+
+Test(kernels_cuda_int8, rows_do_not_depend_on_the_batch)
+{
+    compare_batches(8);
+    compare_batches(6);
 }
 
 Test(kernels_cuda_int8, too_many_inputs_are_refused)

@@ -181,6 +181,13 @@ int32_t gsv_stored_layers(const struct gsv_spec *spec)
     return 0;
 }
 
+uint64_t gsv_product_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
+                           uint32_t dtype)
+{
+    (void)spec, (void)backend, (void)dtype;
+    return 0;
+}
+
 struct gsv_streamed_bytes gsv_streamed_net_bytes(const struct gsv_spec *spec,
                                                  const struct gpuserve_backend *backend,
                                                  uint32_t dtype, int32_t n_streamed)

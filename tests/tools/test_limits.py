@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "limits"), str(ROOT / "tests" / "cli")]
 
 import cache_keys                                             # noqa: E402
+import kernel_faults                                          # noqa: E402
 from cases import cases_in                                    # noqa: E402
 from checks import find_checks, sources, write_switchable    # noqa: E402
 from common import main                                       # noqa: E402
@@ -154,13 +155,13 @@ class Choice(unittest.TestCase):
             self.assertEqual(numbers("lib/b.c", again=log), [2])
 
 
-class Keys(unittest.TestCase):
-    """./dev limits keys, which runs before a release, changes what the sources have."""
+class Mutations(unittest.TestCase):
+    """./dev limits keys and ./dev limits kernels, which run before a release, change what the sources have."""
 
     def test_each_mutation_is_of_one_place(self):
-        some = list(cache_keys.mutations())
+        some = [*cache_keys.mutations(), *kernel_faults.faults()]
         self.assertEqual(cache_keys.unclear(some), [])
-        self.assertGreater(len(some), 70)
+        self.assertGreater(len(some), 150)
         for key, member, path, old, new, _ in some:
             self.assertNotEqual(old, new, (key, member, path))
         key, member, path, old, new, tests = some[0]

@@ -4,7 +4,7 @@ cmd_bench()
 {
     local what=${1:-help}
     shift || true
-    local -r known=" peers lengths outputs portable load http fairness tokenizer bpe unigram accuracy retrieval classification int8 batcher simulation matmul lessons python ray "
+    local -r known=" peers lengths outputs portable load http fairness tokenizer bpe unigram accuracy retrieval classification int8 float8 batcher simulation matmul lessons python ray "
     if [[ $known == *" $what "* ]]; then
         need_packages "${build_packages[@]}" "${python_packages[@]}" "${bench_packages[@]}"
     elif [[ ! $what =~ ^-*help$ ]]; then
@@ -24,6 +24,7 @@ cmd_bench()
     accuracy) bench_accuracy "$@" ;;
     retrieval | classification) bench_reviews "$what" "$@" ;;
     int8) bench_int8 "$@" ;;
+    float8) bench_float8 "$@" ;;
     batcher) bench_batcher "$@" ;;
     simulation) bench_simulation "$@" ;;
     matmul) bench_matmul "$@" ;;
@@ -68,6 +69,8 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            what bfloat16, int8 and fewer dimensions cost in search, on movie reviews: 3 minutes
        ./dev bench classification [MODEL]
            what bfloat16, int8, int8 and binary vectors and fewer dimensions cost a linear head, on movie reviews
+       ./dev bench float8
+           what products of float8 would cost in accuracy next to int8, computed by torch on the same texts
        ./dev bench int8 [MODEL...]
            int8 of every packaged model against float32, on each instruction set of this machine; without
            MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
@@ -347,6 +350,17 @@ bench_int8()
     [[ ${#folders[@]} == "${#models[@]}" ]] || die "not all of ${models[*]} are there"
     GPUSERVE_TEST_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \
         "$venv/bin/python" benchmarks/int8.py "${folders[@]}" "${results[@]}"
+}
+
+bench_float8()
+{
+    local venv folders
+    configure_build
+    compile build "$(library_target)"
+    venv=$(python_env bench benchmarks/peers/requirements.txt)
+    mapfile -t folders < <(fetch_models all-MiniLM-L6-v2 paraphrase-MiniLM-L3-v2 multilingual-e5-small all-mpnet-base-v2)
+    GPUSERVE_TEST_MODELS=$cache_dir/models GPUSERVE_LIBRARY=$PWD/build/lib/libgpuserve.so.0 \
+        "$venv/bin/python" benchmarks/float8.py "${folders[@]}" --results benchmarks/results
 }
 
 bench_python()

@@ -14,6 +14,7 @@ from cache_keys import plant
 GEMM = "kernels/cuda/ops/gemm_mma.cuh"
 EPILOGUE = "kernels/cuda/ops/gemm_epilogue.cuh"
 WGMMA = "kernels/cuda/ops/gemm_wgmma.cu"
+WGMMA_TILES = "kernels/cuda/ops/gemm_wgmma.cuh"
 ATTENTION = "kernels/cuda/attention/attention_mma.cuh"
 NORM = "kernels/cuda/ops/rownorm.cuh"
 POOL = "kernels/cuda/ops/pool.cu"
@@ -21,7 +22,7 @@ MAX_SIM = "kernels/cuda/ops/max_sim.cu"
 COMPACT = "kernels/cuda/ops/compact.cu"
 LT = "kernels/cuda/runtime/cublaslt.cu"
 TUNER = "kernels/cuda/runtime/cublaslt_tuner.cu"
-TESTS = {GEMM: "linear", WGMMA: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", MAX_SIM: "rows", COMPACT: "rows", LT: "faults linear", TUNER: "faults",
+TESTS = {GEMM: "linear", WGMMA: "linear int8", WGMMA_TILES: "linear", EPILOGUE: "linear", ATTENTION: "attention", NORM: "rows", POOL: "rows", MAX_SIM: "rows", COMPACT: "rows", LT: "faults linear", TUNER: "faults",
          "kernels/cuda/ops/bias_act.cu": "linear", "kernels/cuda/ops/glu.cu": "gates", "kernels/cuda/ops/math.cuh": "linear",
          "kernels/cuda/ops/embed.cu": "rows", "kernels/cuda/ops/gemv.cu": "linear"}
 # (name, file, text, its replacement)
@@ -42,16 +43,19 @@ FAULTS = (
     ("epilogue: columns past the matrix are stored", EPILOGUE, "if (row >= gemm.m || column >= gemm.n)", "if (row >= gemm.m)"),
     ("epilogue: the lower half of a tile on the upper", EPILOGUE, "gsv_mma_row<Shape>(i) + half * 8;", "gsv_mma_row<Shape>(i);"),
     ("epilogue: the residual of the first column alone", EPILOGUE, "            y += gsv_to_float(more.v[1]);\n", ""),
-    ("wgmma: no wait for a stage", WGMMA, "        gsv_barrier_wait(from.full + at.stage, at.phase);\n", ""),
-    ("wgmma: a stage is overwritten while it is read", WGMMA, "            gsv_barrier_wait(to.empty + at.stage, at.phase);\n", ""),
-    ("wgmma: a stage is free before it is multiplied", WGMMA, "gsv_wgmma_wait<1>(); /*", "gsv_wgmma_wait<2>(); /*"),
+    ("wgmma: no wait for a stage", WGMMA_TILES, "        gsv_barrier_wait(from.full + at.stage, at.phase);\n", ""),
+    ("wgmma: a stage is overwritten while it is read", WGMMA_TILES, "            gsv_barrier_wait(to.empty + at.stage, at.phase);\n", ""),
+    ("wgmma: a stage is free before it is multiplied", WGMMA_TILES, "gsv_wgmma_wait<1>(); /*", "gsv_wgmma_wait<2>(); /*"),
     ("wgmma: no wait for the last products", WGMMA, "        gsv_wgmma_wait<0>();\n", ""),
-    ("wgmma: groups do not take turns", WGMMA, "            gsv_barrier_wait(from.turn + group, phase);\n", "            ;\n"),
+    ("wgmma: groups do not take turns", WGMMA, "        gsv_barrier_wait(from.turn + group, phase);\n", "        ;\n"),
     ("wgmma: the last stage is never free", WGMMA, "        if (signals)\n            gsv_barrier_arrive(from.empty + last);\n", ""),
-    ("wgmma: rows past the matrix are stored", WGMMA, "if (row + r < gemm.m && column + c * 8 < gemm.n)", "if (column + c * 8 < gemm.n)"),
-    ("wgmma: columns past the matrix are stored", WGMMA, "if (row + r < gemm.m && column + c * 8 < gemm.n)", "if (row + r < gemm.m)"),
+    ("wgmma: rows past the matrix are stored", WGMMA, "if (r < 16 && row + r < gemm.m && column + c * 8 < gemm.n)", "if (r < 16 && column + c * 8 < gemm.n)"),
+    ("wgmma: columns past the matrix are stored", WGMMA, "if (r < 16 && row + r < gemm.m && column + c * 8 < gemm.n)", "if (r < 16 && row + r < gemm.m)"),
     ("wgmma: every strip is the first", WGMMA, "first_row<Shape>(tile, list.across) + i * 64 +", "first_row<Shape>(tile, list.across) +"),
     ("wgmma: the lower rows have the residual of the upper", WGMMA, "own + j % 2 * 8 * Shape::row_bytes + j / 2 * 16);\n\n", "own + j / 2 * 16);\n\n"),
+    ("wgmma: bytes of rows 8 to 15 with the steps of rows 0 to 7", WGMMA, "row + lane / 4 + i * 8;", "row + lane / 4;"),
+    ("wgmma: bytes of every column with the scale of the first pair", WGMMA, "inside ? scales[j * 4]", "inside ? scales[0]"),
+    ("wgmma: bytes without the zero point of their row", WGMMA, "            min[i] = by.rows.min[own_row];\n", ""),
     ("attention: no barrier before a tile is read", ATTENTION, "gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "gsv_cp_async_wait<1>();\n        if (warp"),
     ("attention: no wait for the keys", ATTENTION, "        gsv_cp_async_wait<1>();\n        __syncthreads();\n        if (warp", "        __syncthreads();\n        if (warp"),
     ("attention: a stage is overwritten while it is read", ATTENTION, "        __syncthreads(); /* the next iteration overwrites this stage */\n", ""),
@@ -71,7 +75,7 @@ FAULTS = (
     ("norm: the variance is not of x - mean", NORM, "const float d = x[s * width + j] - mean;", "const float d = x[s * width + j];"),
     ("norm: slots past a row of 312 count", NORM, "        if (s * GSV_WARP + lane >= n_chunks)\n            continue;\n#pragma unroll\n        for (int j = 0; j < width; j++) {", "#pragma unroll\n        for (int j = 0; j < width; j++) {"),
     ("norm: the last rows are another block's", NORM, "    if (row >= norm.rows)\n        return;\n", ""),
-    ("pooling: sums are added before they are there", POOL, "first, end, partial);\n    __syncthreads();", "first, end, partial);"),
+    ("pooling: sums are added before they are there", POOL, "        end, partial);\n    __syncthreads();", "        end, partial);"),
     ("pooling: the first token weighs nothing", POOL, "static_cast<float>(i + 1)", "static_cast<float>(i)"),
     ("pooling: a text without tokens is divided by 0", POOL, "n > 0 ? x / total_weight(args.pooling, n) : 0.f", "x / total_weight(args.pooling, n)"),
     ("pooling: the groups but the first are lost", POOL, "for (int g = 1; g < args.n_groups; g++)", "for (int g = 1; g < 1; g++)"),

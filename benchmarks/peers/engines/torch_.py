@@ -8,7 +8,7 @@ from .common import Engine
 class SentenceTransformers(Engine):
     def load(self, paths, threads):
         torch.set_num_threads(threads)
-        self.model = SentenceTransformer(str(paths["model"]), device="cpu")
+        self.model = SentenceTransformer(str(paths["model"]), device="cpu", model_kwargs={"dtype": torch.float32})
 
     def embed(self, texts, setting):
         return self.model.encode(texts, batch_size=setting["batch"], normalize_embeddings=True,

@@ -30,9 +30,8 @@ struct scale {
 
     __device__ __forceinline__ float operator()(int row, int column, int32_t sum) const
     {
-        return fmaf(of.rows.step[row], static_cast<float>(sum),
-                    of.rows.min[row] * of.weights.column_sum[column]) *
-               of.weights.scale[column];
+        return gsv_dequantized(sum, of.rows.step[row], of.rows.min[row],
+                               of.weights.column_sum[column], of.weights.scale[column]);
     }
 };
 

@@ -1,8 +1,8 @@
 /*
  * gemm_wgmma: out = activation(in * weight^T + bias) + residual on the tensor cores of Hopper
- * (sm_90a).
+ * (sm_90a), of 16-bit floats or signed bytes.
  *
- *   One thread copies tiles of both operands, 64 elements of k each, to a ring of stages in shared
+ *   One thread copies tiles of both operands, 128 bytes of k each, to a ring of stages in shared
  *   memory (TMA); warp groups multiply them (wgmma) into registers, then bias, erf GELU and
  *   residual follow, and the rows leave through shared memory in 16 bytes a thread.
  *
@@ -15,6 +15,10 @@
  *                  part of k, then adds the parts of some columns, in the order of k. It reads them
  *                  from the other blocks (distributed shared memory).
  *
+ *   int8 has a large tile only, of 128 x 96: with the scales and column sums of 128 columns
+ * registers would be spilled. gemm_s8.cu multiplies fewer rows, with the same bits: integer sums
+ * are exact, and gsv_dequantized() makes floats of them in both.
+ *
  *   Without a split the order of accumulation over k is the same for every tile, so the bits of an
  *   element do not depend on the number of rows. `fixed_order` asks for that.
  *
@@ -23,6 +27,7 @@
  */
 #include "kernels/cuda/ops/gemm_wgmma.cuh"
 #include "kernels/cuda/ops/math.cuh"
+#include "kernels/cuda/ops/quantize.cuh"
 #include "kernels/cuda/runtime/backend.cuh"
 #include "kernels/cuda/runtime/types.cuh"
 
@@ -36,6 +41,7 @@ namespace
 using namespace wgmma;
 
 typedef wgmma_shape<2, 2, 128, 4> large;
+typedef wgmma_shape<2, 2, 96, 5> large_s8;
 typedef wgmma_shape<1, 1, 64, 6> medium;
 typedef wgmma_shape<1, 1, 32, 8> narrow;
 template <int splits> using split = wgmma_shape<1, 1, 64, 5, splits>;
@@ -48,10 +54,9 @@ const int MIN_SPLIT_K_TILES = 16; /* with fewer a split does not pay for the sum
  * the matrix are left out. */
 template <class Shape, typename T, class Move>
 __device__ __forceinline__ void move_rows(const struct gsv_gemm &gemm, char *strip, T *matrix,
-                                          int row, int column, const Move &move)
+                                          int row, int column, int lane, const Move &move)
 {
     constexpr int chunks = Shape::own_columns / 8; /* of a row */
-    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
 
 #pragma unroll
     for (int i = 0; i < (16 * chunks + GSV_WARP - 1) / GSV_WARP; i++) {
@@ -84,15 +89,14 @@ struct put {
 template <typename T, class Shape, bool gelu>
 __device__ __forceinline__ void store_strip(float (&d)[Shape::own_columns / 2],
                                             const struct gsv_gemm &gemm, char *strip, int row,
-                                            int column)
+                                            int column, int lane)
 {
-    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
     char *const own = strip + lane / 4 * Shape::row_bytes + lane % 4 * 4;
     const int own_column = column + lane % 4 * 2;
 
     if (gemm.residual) {
         if (Shape::persistent) /* else the rows have been fetched */
-            move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column,
+            move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column, lane,
                              fetch());
         __syncwarp();
     }
@@ -130,14 +134,61 @@ __device__ __forceinline__ void store_strip(float (&d)[Shape::own_columns / 2],
         *reinterpret_cast<gsv_pair<T> *>(own + j % 2 * 8 * Shape::row_bytes + j / 2 * 16) =
             gsv_make_pair(d[j * 2], d[j * 2 + 1], T());
     __syncwarp();
-    move_rows<Shape>(gemm, strip, static_cast<T *>(gemm.out), row, column, put());
+    move_rows<Shape>(gemm, strip, static_cast<T *>(gemm.out), row, column, lane, put());
     __syncwarp(); /* the next strip overwrites the rows */
 }
 
-/* A group: adds the parts of k of this block's columns, in the order of k. */
+/* What makes floats of the sums. */
+template <typename T> struct dequantizer {
+};
+template <> struct dequantizer<int8_t> {
+    struct gsv_int8_rows rows;
+    struct gsv_int8_weights weights;
+};
+
+/* A warp: the integer sums of its 16 rows of a strip as floats. */
 template <class Shape>
+__device__ __forceinline__ void
+dequantize(float (&d)[Shape::columns / 2], const int32_t (&sums)[Shape::columns / 2],
+           const dequantizer<int8_t> &by, const struct gsv_gemm &gemm, int row, int column,
+           int lane)
+{
+    const int own_column = column + lane % 4 * 2;
+    const float2 *column_sums =
+        reinterpret_cast<const float2 *>(by.weights.column_sum + own_column);
+    const float2 *scales = reinterpret_cast<const float2 *>(by.weights.scale + own_column);
+    float step[2] = {};
+    float min[2] = {};
+
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int own_row = row + lane / 4 + i * 8;
+
+        if (own_row < gemm.m) {
+            step[i] = by.rows.step[own_row];
+            min[i] = by.rows.min[own_row];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < Shape::columns / 8; j++) {
+        const bool inside = own_column + j * 8 < gemm.n;
+        const float2 sum = inside ? column_sums[j * 4] : make_float2(0.f, 0.f);
+        const float2 scale = inside ? scales[j * 4] : make_float2(0.f, 0.f);
+
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            d[j * 4 + i * 2] =
+                gsv_dequantized(sums[j * 4 + i * 2], step[i], min[i], sum.x, scale.x);
+            d[j * 4 + i * 2 + 1] =
+                gsv_dequantized(sums[j * 4 + i * 2 + 1], step[i], min[i], sum.y, scale.y);
+        }
+    }
+}
+
+/* A group: adds the parts of k of this block's columns, in the order of k. */
+template <typename T, class Shape>
 __device__ __forceinline__ void add_parts(float (&d)[Shape::own_columns / 2],
-                                          const group_sums<Shape> &sums, const ring<Shape> &to)
+                                          const group_sums<T, Shape> &sums, const ring<Shape> &to)
 {
     constexpr int quads = Shape::own_columns / 8;
     float4 *const part = to.part + threadIdx.x;
@@ -177,27 +228,28 @@ __device__ __forceinline__ void
 multiply_one_tile(const ring<Shape> &from, const struct gsv_gemm &gemm, const tile_list &list)
 {
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
+    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
     char *const strip = from.finished + warp * Shape::warp_bytes;
     const int row = first_row<Shape>(0, 0) + warp * 16;
     const int column =
         first_column<Shape>(0, 0) + static_cast<int>(blockIdx.z) * Shape::own_columns;
-    group_sums<Shape> sums;
+    group_sums<T, Shape> sums;
 
     static_assert(Shape::strips == 1, "one strip");
     gsv_grid_wait();
     if (gemm.residual) /* arrives while the first copies are on their way */
-        move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column, fetch());
-    multiply_tile<T, Shape>(sums, from, { 0, 0 }, k_part<Shape>(list).count,
-                            threadIdx.x % GSV_WARP == 0);
+        move_rows<Shape>(gemm, strip, static_cast<const T *>(gemm.residual), row, column, lane,
+                         fetch());
+    multiply_tile<T, Shape>(sums, from, { 0, 0 }, k_part<Shape>(list).count, lane == 0);
     gsv_wgmma_wait<0>();
     gsv_wgmma_sums_done(sums.at[0]);
     if constexpr (Shape::splits == 1) {
-        store_strip<T, Shape, gelu>(sums.at[0], gemm, strip, row, column);
+        store_strip<T, Shape, gelu>(sums.at[0], gemm, strip, row, column, lane);
     } else {
         float d[Shape::own_columns / 2];
 
-        add_parts<Shape>(d, sums, from);
-        store_strip<T, Shape, gelu>(d, gemm, strip, row, column);
+        add_parts<T, Shape>(d, sums, from);
+        store_strip<T, Shape, gelu>(d, gemm, strip, row, column, lane);
         gsv_cluster_wait();
     }
 }
@@ -205,11 +257,12 @@ multiply_one_tile(const ring<Shape> &from, const struct gsv_gemm &gemm, const ti
 /* A warp of a group: its part of the group's tiles. */
 template <typename T, class Shape, bool gelu>
 __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const struct gsv_gemm &gemm,
-                                               const tile_list &list)
+                                               const dequantizer<T> &by, const tile_list &list)
 {
     const int warp = static_cast<int>(threadIdx.x) / GSV_WARP;
     const int group = warp / GROUP_WARPS;
-    const bool signals = threadIdx.x % GSV_WARP == 0;
+    const int lane = static_cast<int>(threadIdx.x) % GSV_WARP;
+    const bool signals = lane == 0;
     const int step = Shape::groups * static_cast<int>(gridDim.x);
     int passed = group * list.k_tiles; /* stages ahead of this tile's, of both groups */
     int phase = group == 0 ? 1 : 0;    /* of the turn: the first of group 0 has come */
@@ -218,7 +271,7 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
          tile += step) {
         ring_position<Shape> at = { passed % Shape::stages, passed / Shape::stages & 1 };
         const int last = (passed + list.k_tiles - 1) % Shape::stages;
-        group_sums<Shape> sums;
+        group_sums<T, Shape> sums;
 
         gsv_barrier_wait(from.turn + group, phase);
         multiply_tile<T, Shape>(sums, from, at, list.k_tiles, signals);
@@ -230,11 +283,21 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
         gsv_grid_wait();
 #pragma unroll
         for (int i = 0; i < Shape::strips; i++) {
+            const int row =
+                first_row<Shape>(tile, list.across) + i * 64 + warp % GROUP_WARPS * 16;
+            const int column = first_column<Shape>(tile, list.across);
+            char *const strip = from.finished + warp * Shape::warp_bytes;
+
             gsv_wgmma_sums_done(sums.at[i]);
-            store_strip<T, Shape, gelu>(sums.at[i], gemm, from.finished + warp * Shape::warp_bytes,
-                                        first_row<Shape>(tile, list.across) + i * 64 +
-                                            warp % GROUP_WARPS * 16,
-                                        first_column<Shape>(tile, list.across));
+            if constexpr (std::is_same<T, int8_t>::value) {
+                const int fresh = gsv_fresh(column), fresh_lane = gsv_fresh(lane);
+                float d[Shape::columns / 2];
+
+                dequantize<Shape>(d, sums.at[i], by, gemm, row, fresh, fresh_lane);
+                store_strip<half, Shape, gelu>(d, gemm, strip, row, fresh, fresh_lane);
+            } else {
+                store_strip<T, Shape, gelu>(sums.at[i], gemm, strip, row, column, lane);
+            }
         }
         passed = (passed + Shape::groups * list.k_tiles) % (2 * Shape::stages); /* two phases */
         phase ^= 1;
@@ -244,7 +307,7 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
 template <typename T, class Shape, bool gelu>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     gemm_wgmma(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap weight,
-               const struct gsv_gemm gemm, const tile_list list)
+               const struct gsv_gemm gemm, const dequantizer<T> by, const tile_list list)
 {
     GSV_SHARED(char, memory);
     const ring<Shape> stages(memory);
@@ -257,13 +320,13 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
         if (Shape::persistent)
             gsv_registers_release<40>();
         if (threadIdx.x == Shape::groups * GROUP)
-            copy_tiles<Shape>(stages, &in, &weight, list);
+            copy_tiles<T, Shape>(stages, &in, &weight, list);
         return;
     }
     if (Shape::persistent)
         gsv_registers_acquire<232>();
     if constexpr (Shape::persistent)
-        multiply_tiles<T, Shape, gelu>(stages, gemm, list);
+        multiply_tiles<T, Shape, gelu>(stages, gemm, by, list);
     else
         multiply_one_tile<T, Shape, gelu>(stages, gemm, list);
 }
@@ -271,15 +334,16 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
 /* cuTensorMapEncodeTiled of the driver, which the plugin does not link. */
 decltype(&cuTensorMapEncodeTiled) encode;
 
-/* Map of a row-major matrix [rows, k], read in boxes of `box_rows` rows and K_TILE columns. */
+/* Map of a row-major matrix [rows, k], read in boxes of `box_rows` rows and k_tile columns. */
 template <typename T>
 bool make_map(CUtensorMap *map, const void *matrix, int rows, int k, int ld, int box_rows)
 {
     const cuuint64_t sizes[] = { static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows) };
     const cuuint64_t strides[] = { ld * sizeof(T) };
-    const cuuint32_t box[] = { K_TILE, static_cast<cuuint32_t>(box_rows) };
+    const cuuint32_t box[] = { k_tile<T>, static_cast<cuuint32_t>(box_rows) };
     const cuuint32_t steps[] = { 1, 1 };
-    const CUtensorMapDataType type = std::is_same<T, half>::value
+    const CUtensorMapDataType type = std::is_same<T, int8_t>::value ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                     : std::is_same<T, half>::value
                                          ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     const auto encode_map = __atomic_load_n(&encode, __ATOMIC_RELAXED);
@@ -291,12 +355,13 @@ bool make_map(CUtensorMap *map, const void *matrix, int rows, int k, int ld, int
 }
 
 template <typename T, class Shape>
-cudaError_t launch_shape(const struct gsv_gemm *gemm, int n_processors, cudaStream_t stream)
+cudaError_t launch_shape(const struct gsv_gemm *gemm, const dequantizer<T> &by, int n_processors,
+                         cudaStream_t stream)
 {
     const int across = (gemm->n + Shape::columns - 1) / Shape::columns;
     const int down = (gemm->m + Shape::rows - 1) / Shape::rows;
     const tile_list list = { across, Shape::persistent ? across * down : 1,
-                             (gemm->k + K_TILE - 1) / K_TILE };
+                             (gemm->k + k_tile<T> - 1) / k_tile<T> };
     const dim3 grid = Shape::persistent ? dim3(min(list.n_tiles, n_processors))
                                         : dim3(across, down, Shape::splits);
     CUtensorMap in;
@@ -307,13 +372,13 @@ cudaError_t launch_shape(const struct gsv_gemm *gemm, int n_processors, cudaStre
         return cudaErrorInvalidValue;
     if constexpr (Shape::splits > 1) /* few kernels: these test for GELU when they run */
         return GSV_LAUNCH_CLUSTER((gemm_wgmma<T, Shape, true>), grid, Shape::threads,
-                                  Shape::shared_bytes, stream, in, weight, *gemm, list);
+                                  Shape::shared_bytes, stream, in, weight, *gemm, by, list);
     else if (gemm->activation == GPUSERVE_ACT_GELU)
         return GSV_LAUNCH_OVERLAP((gemm_wgmma<T, Shape, true>), grid, Shape::threads,
-                                  Shape::shared_bytes, stream, in, weight, *gemm, list);
+                                  Shape::shared_bytes, stream, in, weight, *gemm, by, list);
     else
         return GSV_LAUNCH_OVERLAP((gemm_wgmma<T, Shape, false>), grid, Shape::threads,
-                                  Shape::shared_bytes, stream, in, weight, *gemm, list);
+                                  Shape::shared_bytes, stream, in, weight, *gemm, by, list);
 }
 
 template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
@@ -322,11 +387,16 @@ template <class Shape> int64_t tiles_of(const struct gsv_gemm *gemm)
            ((gemm->m + Shape::rows - 1) / Shape::rows);
 }
 
+template <class Shape> bool fills_half(const struct gsv_gemm *gemm, int n_processors)
+{
+    return tiles_of<Shape>(gemm) * 2 >= n_processors;
+}
+
 /* Parts of k (split-K): as many as find free processors and have MIN_K_TILES or more. 1: a split
  * would not pay for the sum over its parts. */
 int splits_of(const struct gsv_gemm *gemm, int n_processors)
 {
-    const int k_tiles = (gemm->k + K_TILE - 1) / K_TILE;
+    const int k_tiles = (gemm->k + k_tile<half> - 1) / k_tile<half>;
     int splits = 1;
 
     if (gemm->fixed_order || k_tiles < MIN_SPLIT_K_TILES)
@@ -342,21 +412,23 @@ int splits_of(const struct gsv_gemm *gemm, int n_processors)
 template <typename T>
 cudaError_t launch(const struct gsv_gemm *gemm, int n_processors, cudaStream_t stream)
 {
-    if (tiles_of<large>(gemm) * 2 >= n_processors)
-        return launch_shape<T, large>(gemm, n_processors, stream);
+    const dequantizer<T> none = {};
+
+    if (fills_half<large>(gemm, n_processors))
+        return launch_shape<T, large>(gemm, none, n_processors, stream);
     switch (splits_of(gemm, n_processors)) {
     case 2:
-        return launch_shape<T, split<2>>(gemm, n_processors, stream);
+        return launch_shape<T, split<2>>(gemm, none, n_processors, stream);
     case 4:
-        return launch_shape<T, split<4>>(gemm, n_processors, stream);
+        return launch_shape<T, split<4>>(gemm, none, n_processors, stream);
     case 8:
-        return launch_shape<T, split<8>>(gemm, n_processors, stream);
+        return launch_shape<T, split<8>>(gemm, none, n_processors, stream);
     default:
         break;
     }
     if (tiles_of<narrow>(gemm) * 4 > 3 * static_cast<int64_t>(n_processors))
-        return launch_shape<T, medium>(gemm, n_processors, stream);
-    return launch_shape<T, narrow>(gemm, n_processors, stream);
+        return launch_shape<T, medium>(gemm, none, n_processors, stream);
+    return launch_shape<T, narrow>(gemm, none, n_processors, stream);
 }
 
 template <typename T, class Shape> cudaError_t allow_shared(void)
@@ -382,18 +454,25 @@ template <typename T> cudaError_t allow_all(void)
     return allow_each<T, large, medium, narrow, split<2>, split<4>, split<8>>();
 }
 
+/* True if the outputs can be stored. */
+bool fits_outputs(const struct gsv_gemm *gemm)
+{
+    const uintptr_t addresses =
+        reinterpret_cast<uintptr_t>(gemm->out) | reinterpret_cast<uintptr_t>(gemm->residual);
+
+    return addresses % 16 == 0 && reinterpret_cast<uintptr_t>(gemm->bias) % 8 == 0 &&
+           (gemm->n | gemm->out_ld) % 8 == 0 && tiles_of<large>(gemm) <= INT32_MAX / 2;
+}
+
 } /* namespace */
 
 bool gsv_cuda_gemm_has_wgmma(const struct gsv_gemm *gemm, enum gsv_math math)
 {
     const uintptr_t addresses =
-        reinterpret_cast<uintptr_t>(gemm->in) | reinterpret_cast<uintptr_t>(gemm->weight) |
-        reinterpret_cast<uintptr_t>(gemm->out) | reinterpret_cast<uintptr_t>(gemm->residual);
+        reinterpret_cast<uintptr_t>(gemm->in) | reinterpret_cast<uintptr_t>(gemm->weight);
 
     return (math == GSV_MATH_F16 || math == GSV_MATH_BF16) && addresses % 16 == 0 &&
-           reinterpret_cast<uintptr_t>(gemm->bias) % 8 == 0 &&
-           (gemm->n | gemm->k | gemm->in_ld | gemm->weight_ld | gemm->out_ld) % 8 == 0 &&
-           tiles_of<large>(gemm) <= INT32_MAX / 2;
+           (gemm->k | gemm->in_ld | gemm->weight_ld) % 8 == 0 && fits_outputs(gemm);
 }
 
 cudaError_t gsv_cuda_gemm_wgmma(const struct gsv_gemm *gemm, enum gsv_math math, int n_processors,
@@ -401,6 +480,27 @@ cudaError_t gsv_cuda_gemm_wgmma(const struct gsv_gemm *gemm, enum gsv_math math,
 {
     return math == GSV_MATH_F16 ? launch<half>(gemm, n_processors, stream)
                                 : launch<__nv_bfloat16>(gemm, n_processors, stream);
+}
+
+bool gsv_cuda_gemm_s8_has_wgmma(const struct gsv_gemm *gemm, int n_processors)
+{
+    return fits_outputs(gemm) && fills_half<large_s8>(gemm, n_processors);
+}
+
+cudaError_t gsv_cuda_gemm_s8_wgmma(const struct gsv_gemm *gemm,
+                                   const struct gsv_int8_weights *weights,
+                                   const struct gsv_int8_rows *rows, int n_processors,
+                                   cudaStream_t stream)
+{
+    const dequantizer<int8_t> by = { *rows, *weights };
+    struct gsv_gemm bytes = *gemm;
+
+    bytes.in = rows->values;
+    bytes.in_ld = rows->ld;
+    bytes.weight = weights->values;
+    bytes.weight_ld = weights->k_up;
+    bytes.k = weights->k_up;
+    return launch_shape<int8_t, large_s8>(&bytes, by, n_processors, stream);
 }
 
 cudaError_t gsv_cuda_gemm_wgmma_prepare(int capability, bool *available)
@@ -427,6 +527,8 @@ cudaError_t gsv_cuda_gemm_wgmma_prepare(int capability, bool *available)
     code = allow_all<half>();
     if (code == cudaSuccess)
         code = allow_all<__nv_bfloat16>();
+    if (code == cudaSuccess)
+        code = allow_each<int8_t, large_s8>();
     *available = code == cudaSuccess;
     return code;
 }

@@ -12,11 +12,22 @@
 namespace wgmma
 {
 
-const int K_TILE = 64;          /* elements of k in a stage */
-const int K_BYTES = 128;        /* the same in bytes: a row of the 128-byte swizzle */
+const int K_BYTES = 128;        /* of k in a stage: a row of the 128-byte swizzle */
 const int GROUP = 128;          /* threads of a warp group */
 const int GROUP_WARPS = 4;      /* each has 16 rows of the group's 64 */
 const int SWIZZLE_BYTES = 1024; /* alignment of a tile */
+
+template <typename T> constexpr int k_tile = K_BYTES / static_cast<int>(sizeof(T)); /* elements */
+
+/* Sums and outputs of a product of T. */
+template <typename T> struct product_of {
+    typedef float sum;
+    typedef T out;
+};
+template <> struct product_of<int8_t> {
+    typedef int32_t sum;
+    typedef half out;
+};
 
 /* `n_strips`: 64-row strips of a tile, all of one group. `n_splits`: parts of k, of a block each.
  */
@@ -128,7 +139,7 @@ template <class Shape> __device__ __forceinline__ int first_column(int tile, int
 
 /* One thread: copies the stages of all tiles of this block. The weights are constant, so the
  * copies of the first stages begin before the kernel ahead has written `in`. */
-template <class Shape>
+template <typename T, class Shape>
 __device__ __forceinline__ void copy_tiles(const ring<Shape> &to, const CUtensorMap *in,
                                            const CUtensorMap *weight, const tile_list &list)
 {
@@ -141,20 +152,20 @@ __device__ __forceinline__ void copy_tiles(const ring<Shape> &to, const CUtensor
     for (int i = 0; i < ahead; i++) {
         gsv_barrier_expect(to.full + i, Shape::stage_bytes);
         gsv_tma_load(to.tiles + i * Shape::stage_bytes + Shape::in_bytes, weight,
-                     (part.first + i) * K_TILE, first_column<Shape>(tile, list.across),
+                     (part.first + i) * k_tile<T>, first_column<Shape>(tile, list.across),
                      to.full + i);
     }
     gsv_grid_wait();
     gsv_grid_launch_next();
     for (int i = 0; i < ahead; i++)
-        gsv_tma_load(to.tiles + i * Shape::stage_bytes, in, (part.first + i) * K_TILE,
+        gsv_tma_load(to.tiles + i * Shape::stage_bytes, in, (part.first + i) * k_tile<T>,
                      first_row<Shape>(tile, list.across), to.full + i);
     for (; tile < list.n_tiles; tile += static_cast<int>(gridDim.x)) {
         const int row = first_row<Shape>(tile, list.across);
         const int column = first_column<Shape>(tile, list.across);
 
         for (; t < part.count; t++) {
-            const int k = (part.first + t) * K_TILE;
+            const int k = (part.first + t) * k_tile<T>;
             char *const stage = to.tiles + at.stage * Shape::stage_bytes;
 
             gsv_barrier_wait(to.empty + at.stage, at.phase);
@@ -168,13 +179,13 @@ __device__ __forceinline__ void copy_tiles(const ring<Shape> &to, const CUtensor
 }
 
 /* Sums of a group's tile. */
-template <class Shape> struct group_sums {
-    float at[Shape::strips][Shape::columns / 2];
+template <typename T, class Shape> struct group_sums {
+    typename product_of<T>::sum at[Shape::strips][Shape::columns / 2];
 };
 
 /* A group: multiplies the stages of one tile, the first at `at`. */
 template <typename T, class Shape>
-__device__ __forceinline__ void multiply_tile(group_sums<Shape> &sums, const ring<Shape> &from,
+__device__ __forceinline__ void multiply_tile(group_sums<T, Shape> &sums, const ring<Shape> &from,
                                               ring_position<Shape> at, int k_tiles, bool signals)
 {
     const uint64_t in = gsv_wgmma_operand(from.tiles);

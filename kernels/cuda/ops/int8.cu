@@ -283,7 +283,9 @@ cudaError_t gsv_cuda_int8_multiply(const struct gpuserve_linear *linear,
     struct gsv_gemm plain = *gemm;
     struct gsv_gemm rest = *gemm;
     cudaError_t code = bring(linear, gemm, stage, stream);
+    const int n_processors = linear->device->n_processors;
     const int at = stage->at;
+    bool by_wgmma;
     struct gsv_int8_rows quantized = stage->rows[at];
 
     quantized.ld = linear->int8.k_up;
@@ -292,13 +294,18 @@ cudaError_t gsv_cuda_int8_multiply(const struct gpuserve_linear *linear,
         plain.activation = GPUSERVE_ACT_NONE;
         plain.residual = NULL;
         rest.bias = NULL;
-    } else if (reader && reader->math == GSV_MATH_S8 && reader->k == gemm->n &&
-               static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1 - at]) {
+    }
+    by_wgmma = linear->device->has_wgmma && gsv_cuda_gemm_s8_has_wgmma(&plain, n_processors);
+    /* gemm_wgmma quantizes no rows: the next product's bring() does. */
+    if (whole && !by_wgmma && reader && reader->math == GSV_MATH_S8 && reader->k == gemm->n &&
+        static_cast<size_t>(reader->int8.k_up) <= stage->row_bytes[1 - at]) {
         next = target_of(stage, 1 - at, reader, gemm->out, gemm->out_ld);
         keep(stage, 1 - at, reader, gemm->out, gemm->m);
     }
     if (code == cudaSuccess)
-        code = gsv_cuda_gemm_s8(&plain, &linear->int8, &quantized, &next,
-                                linear->device->n_processors, stream);
+        code =
+            by_wgmma
+                ? gsv_cuda_gemm_s8_wgmma(&plain, &linear->int8, &quantized, n_processors, stream)
+                : gsv_cuda_gemm_s8(&plain, &linear->int8, &quantized, &next, n_processors, stream);
     return code == cudaSuccess && !whole ? gsv_cuda_bias_act(&rest, GSV_ELEMENT_F16, stream) : code;
 }

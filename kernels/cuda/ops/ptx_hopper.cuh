@@ -109,6 +109,13 @@ template <int n> __device__ __forceinline__ void gsv_wgmma_sums_done(float (&d)[
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
+template <int n> __device__ __forceinline__ void gsv_wgmma_sums_done(int32_t (&d)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        asm volatile("" : "+r"(d[i])::"memory");
+}
+
 /* m64nNk16: d += A B, or d = A B without `add`; A is 64 x 16, B is 16 x N, D is float. All threads
  * of a warp group execute it together. Warp w of the group has rows 16 w + g and + 8, with g and t
  * as for mma.sync (ptx.cuh): d[4 j], d[4 j + 1] are D[g][8 j + 2 t, + 1], d[4 j + 2], d[4 j + 3]
@@ -222,6 +229,36 @@ __device__ __forceinline__ void gsv_wgmma(float (&d)[64], uint64_t a, uint64_t b
                    "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
                  : "l"(a), "l"(b), "r"(add ? 1 : 0)
                  : "memory");
+}
+
+/* Bytes: m64n96k32, exact sums. */
+__device__ __forceinline__ void gsv_wgmma(int32_t (&d)[48], uint64_t a, uint64_t b, bool add,
+                                          int8_t)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n96k32.s32.s8.s8 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+                 "%48, %49, p; }"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
+                   "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
+                   "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]),
+                   "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]),
+                   "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]),
+                   "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]),
+                   "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]),
+                   "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47])
+                 : "l"(a), "l"(b), "r"(add ? 1 : 0)
+                 : "memory");
+}
+
+/* A copy that the compiler knows nothing of: what depends on it is computed here, instead of ahead
+ * and spilled. */
+__device__ __forceinline__ int gsv_fresh(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 /* --- clusters -------------------------------------------------------------------------------- */

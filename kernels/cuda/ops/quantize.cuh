@@ -90,6 +90,14 @@ struct gsv_row_range {
     }
 };
 
+/* The value of an integer sum: of a product of a row, step * byte + min, and a column's weights.
+ * Nothing fuses the last product with what follows, so that all kernels give the same bits. */
+__device__ __forceinline__ float gsv_dequantized(int32_t sum, float step, float min,
+                                                 float column_sum, float scale)
+{
+    return __fmul_rn(fmaf(step, static_cast<float>(sum), min * column_sum), scale);
+}
+
 /* A rounded product: fusing it into a difference would give other integers. */
 __device__ __forceinline__ float gsv_scaled_input(float x, const float *scale, int column)
 {

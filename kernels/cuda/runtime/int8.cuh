@@ -59,6 +59,13 @@ cudaError_t gsv_cuda_quantize(const struct gsv_gemm *gemm, const struct gsv_int8
 cudaError_t gsv_cuda_gemm_s8(const struct gsv_gemm *gemm, const struct gsv_int8_weights *weights,
                              const struct gsv_int8_rows *rows, const struct gsv_int8_target *next,
                              int n_processors, cudaStream_t stream);
+/* The same by gemm_wgmma.cu, without quantized output rows: for outputs that fill half of a device
+ * that has wgmma. */
+bool gsv_cuda_gemm_s8_has_wgmma(const struct gsv_gemm *gemm, int n_processors);
+cudaError_t gsv_cuda_gemm_s8_wgmma(const struct gsv_gemm *gemm,
+                                   const struct gsv_int8_weights *weights,
+                                   const struct gsv_int8_rows *rows, int n_processors,
+                                   cudaStream_t stream);
 cudaError_t gsv_cuda_gemm_s8_prepare(void); /* once for each device, before capture */
 
 /* Bytes of a linear's weights, and of a stream's quantized rows. SIZE_MAX on overflow. */

@@ -281,6 +281,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .n_replicas = (int32_t)plan->n_replicas,
         .max_wait_ns = plan->max_wait_ns,
         .has_wide = plan->has_wide,
+        .prefers_wide = plan->prefers_wide,
         .retries = plan->may_move,
     };
     gpuserve_status st = gsv_batcher_create(&model->batcher, &options, error);

@@ -63,6 +63,7 @@ struct gsv_plan {
     int32_t n_workers;       /* batches at a time, a stream each; as many for each replica */
     int32_t n_threads;       /* that were asked for: see gsv_plan_threads() */
     bool has_wide;           /* one more stream shared by all workers: see batch_formation.c */
+    bool prefers_wide; /* ... also for short batches: every batch reads the weights from memory */
     struct gsv_exec_options narrow;
     struct gsv_exec_options wide;
     uint64_t max_wait_ns; /* of a partial batch, while the device is busy */

@@ -9,6 +9,9 @@
 
 #include "lib/base/alloc.h"
 
+/* Weights beyond this do not stay in the caches of a processor: each batch reads them from memory.
+ */
+#define CACHED_BYTES (UINT64_C(64) << 20)
 #define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
 #define THREAD_BYTES 32    /* what a worker thread is told */
@@ -171,6 +174,8 @@ bool gsv_plan_count(struct gsv_plan *plan, int32_t batch_tokens)
     struct scratch scratch;
 
     size_batches(plan, batch_tokens);
+    plan->prefers_wide =
+        plan->has_wide && gsv_product_bytes(plan->spec, backend, plan->dtype) > CACHED_BYTES;
     gsv_exec_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
     if (plan->has_wide)
         gsv_exec_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);

@@ -14,9 +14,11 @@
  * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
  * of slots, so that all workers finish together. While small requests come, a CPU runs short
  * batches: a small request waits for the end of one, and then for its own, which holds small ones
- * alone as long as large ones are not behind (`small_lead`). If the model runs nothing else, cores
- * for all its workers are free, and too few tokens are ready to feed each worker, one worker runs a
- * wide batch, whose operations all workers' threads share.
+ * alone as long as large ones are not behind (`small_lead`). Each short batch would read the
+ * weights of a large model from memory again (`prefers_wide`): such a model runs one wide batch at
+ * a time instead, which takes as long and reads them once for the tokens of all workers. If the
+ * model runs nothing else, cores for all its workers are free, and too few tokens are ready to feed
+ * each worker, one worker runs a wide batch, whose operations all workers' threads share.
  *
  * MaxSim: the requests of a batch have queries of their own, as many as the device has room for.
  *
@@ -390,7 +392,8 @@ static void serve_class(struct gsv_batcher *batcher, struct gsv_batch *batch,
 /* Try to get the cores of all workers for the next batch; true if it may run wide. */
 static bool widen(const struct gsv_batcher *batcher)
 {
-    return batcher->options.has_wide && batcher->n_running == 0 && batcher->n_raw_chunks == 0 &&
+    return batcher->options.has_wide && batcher->n_running == 0 &&
+           (batcher->n_raw_chunks == 0 || gsv_has_enough(batcher)) &&
            (!batcher->options.cores ||
             gsv_cores_widen(batcher->options.cores, batcher->options.n_workers));
 }
@@ -404,6 +407,11 @@ static bool is_short(const struct gsv_batcher *batcher)
         has_large = has_large || !gsv_list_is_empty(&batcher->classes[i].ready);
     return has_large && batcher->options.cores && batcher->n_since_small < RECENT_BATCHES &&
            batcher->options.max_batch_tokens > GSV_FEW_TOKENS;
+}
+
+bool gsv_waits_for_batch(const struct gsv_batcher *batcher)
+{
+    return batcher->options.prefers_wide && batcher->n_running > 0 && is_short(batcher);
 }
 
 /* The next batch holds small requests alone: the class that comes first has some. */
@@ -423,11 +431,14 @@ static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
     const size_t max_tokens = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
     const bool another = batcher->n_sleeping > 0 && batcher->free_batches; /* may start, too */
     const size_t min_tokens = another ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
+    const bool are_few = batcher->ready_tokens <= n * GSV_FEW_TOKENS, has_short = is_short(batcher);
     size_t each = (batcher->ready_tokens + n - 1) / n;
 
-    *is_wide = batcher->ready_tokens <= n * GSV_FEW_TOKENS && widen(batcher);
-    if (!*is_wide && is_short(batcher))
+    *is_wide = (are_few || (has_short && options->prefers_wide)) && widen(batcher);
+    if (has_short && !*is_wide)
         return SHORT_TOKENS;
+    if (has_short && !are_few && n * SHORT_TOKENS < max_tokens)
+        return (int32_t)(n * SHORT_TOKENS);
     if (*is_wide || each > max_tokens)
         return (int32_t)max_tokens;
     each = each < min_tokens ? min_tokens : each;
@@ -482,7 +493,7 @@ void gsv_form_batch(struct gsv_batcher *batcher, struct gsv_batch *batch)
     batch->is_inline = batch->is_retry = false;
     batch->formed_ns = gsv_now_ns();
     batcher->n_since_small += batcher->n_since_small < RECENT_BATCHES;
-    if (!batch->is_wide && is_small_alone(batcher))
+    if ((!batch->is_wide || batcher->options.prefers_wide) && is_small_alone(batcher))
         form_small_batch(batcher, batch, &visits);
     else
         form_mixed_batch(batcher, batch, budget, &visits);

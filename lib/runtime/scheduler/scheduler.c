@@ -71,7 +71,8 @@ static bool find_end(struct gsv_batcher *batcher, struct gsv_step *step)
 static bool has_work(const struct gsv_batcher *batcher)
 {
     return batcher->n_raw_chunks > 0 || (batcher->retries && batcher->free_batches) ||
-           (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher));
+           (batcher->ready_tokens > 0 && batcher->free_batches && !gsv_holds_back(batcher) &&
+            !gsv_waits_for_batch(batcher));
 }
 
 /* ----------------------------------------------------------------------------------- batches */
@@ -392,7 +393,8 @@ gpuserve_request *gsv_batcher_ran(struct gsv_batcher *batcher, struct gsv_batch 
         gsv_count_back(batcher, batch, status, error, &over);
     }
     /* A worker continues by itself, but completes requests first: another one may be free. */
-    if ((batch->is_inline || batcher->options.n_threads > batcher->options.n_workers) &&
+    if ((batch->is_inline || batcher->options.n_threads > batcher->options.n_workers ||
+         batcher->options.prefers_wide) &&
         has_work(batcher))
         gsv_wake(batcher);
     pthread_mutex_unlock(&batcher->lock);

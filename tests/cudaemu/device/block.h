@@ -24,7 +24,7 @@ struct gsv_emu_copy {
 struct gsv_emu_group_product {
     int kind;
     int columns;
-    float *d;
+    void *d; /**< sums of a lane: float, or int32_t of GSV_EMU_MMA_S8 */
     uint64_t a;
     uint64_t b;
     bool add;

@@ -58,6 +58,7 @@ struct matrix_map {
     const char *address;
     uint64_t columns, rows, stride; /* stride in bytes */
     uint32_t box_columns, box_rows;
+    uint32_t element_bytes;
 };
 static_assert(sizeof(matrix_map) <= sizeof(CUtensorMap), "a map");
 
@@ -75,7 +76,6 @@ struct box_list {
 };
 box_list boxes;
 
-const size_t element_bytes = 2;
 const size_t row_bytes = 128; /* of a box */
 
 /* Exchanges the 16-byte chunks of a row by its number in the kilobyte. */
@@ -91,6 +91,8 @@ size_t box_bytes(const matrix_map &map)
 
 void land(const box &b)
 {
+    const size_t element_bytes = b.map.element_bytes;
+
     gsv_emu_note_write(b.shared, box_bytes(b.map));
     for (uint32_t r = 0; r < b.map.box_rows; r++) {
         const int64_t row = b.y + static_cast<int64_t>(r);
@@ -134,7 +136,7 @@ void land_all(uint64_t *barrier)
 /* --- wgmma ------------------------------------------------------------------------------------
  */
 
-const int k_step = 16;
+const size_t step_bytes = 32; /* of k, of one product */
 const int warp_rows = 16;
 const int most_columns = 256;
 
@@ -148,7 +150,7 @@ const char *tile_of(uint64_t descriptor, int rows, size_t *k_bytes)
     if (descriptor >> 62 != 1 || (descriptor >> 32 & 0x3fff) << 4 != 1024)
         gsv_emu_fault(cudaErrorLaunchFailure,
                       "wgmma: a descriptor of another layout than 8 swizzled rows of 128 bytes");
-    if (start % 1024 + k_step * element_bytes > row_bytes)
+    if (start % 1024 + step_bytes > row_bytes)
         gsv_emu_fault(cudaErrorMisalignedAddress,
                       "wgmma: a tile that is not aligned to 1024 bytes, or ends within a step");
     *k_bytes = start % 1024;
@@ -157,48 +159,64 @@ const char *tile_of(uint64_t descriptor, int rows, size_t *k_bytes)
     return tile;
 }
 
+/* Element k of the row at `row` of a tile. */
+template <typename Element> Element element_at(const char *tile, int row, size_t k_bytes, size_t k)
+{
+    Element x;
+
+    std::memcpy(&x, tile + swizzled(static_cast<size_t>(row) * row_bytes + k_bytes + k * sizeof(x)),
+                sizeof(x));
+    return x;
+}
+
 void read_row(float *to, size_t stride, int kind, const char *tile, int row, size_t k_bytes)
 {
-    for (size_t k = 0; k < k_step; k++) {
-        uint16_t bits;
+    for (size_t k = 0; k < step_bytes / sizeof(uint16_t); k++) {
+        const uint16_t bits = element_at<uint16_t>(tile, row, k_bytes, k);
 
-        std::memcpy(
-            &bits,
-            tile + swizzled(static_cast<size_t>(row) * row_bytes + k_bytes + k * element_bytes),
-            sizeof(bits));
         to[k * stride] =
             kind == GSV_EMU_MMA_F16 ? gsv_emu_half_to_float(bits) : gsv_emu_bfloat16_to_float(bits);
     }
 }
 
-/* The 16 rows of one warp: `d` of each of its lanes. */
-void multiply(const gsv_emu_group_product &p, int warp, float *const (&d)[32])
+void read_row(int32_t *to, size_t stride, int, const char *tile, int row, size_t k_bytes)
+{
+    for (size_t k = 0; k < step_bytes; k++)
+        to[k * stride] = element_at<int8_t>(tile, row, k_bytes, k);
+}
+
+/* The 16 rows of one warp: `d` of each of its lanes. `n_k`: elements of k of a product. */
+template <typename Sum, int n_k>
+void multiply(const gsv_emu_group_product &p, int warp, void *const (&registers)[32])
 {
     /* One grid runs at a time; a fiber's stack is too small for them. */
-    static float a[warp_rows][k_step];
-    static float b[k_step][most_columns];
-    static float sums[warp_rows][most_columns];
+    static Sum a[warp_rows][n_k];
+    static Sum b[n_k][most_columns];
+    static Sum sums[warp_rows][most_columns];
+    Sum *d[32];
     size_t a_from, b_from;
     const char *const a_tile = tile_of(p.a, 64, &a_from);
     const char *const b_tile = tile_of(p.b, p.columns, &b_from);
 
+    for (int i = 0; i < 32; i++)
+        d[i] = static_cast<Sum *>(registers[i]);
     gsv_emu_note_read(a_tile + warp * warp_rows * row_bytes, warp_rows * row_bytes);
     gsv_emu_note_read(b_tile, static_cast<size_t>(p.columns) * row_bytes);
     for (int r = 0; r < warp_rows; r++)
         read_row(a[r], 1, p.kind, a_tile, warp * warp_rows + r, a_from);
     /* Rows past the matrix: most of a tile in most tests. */
-    if (std::all_of(&a[0][0], &a[0][0] + warp_rows * k_step, [](float x) { return x == 0.f; })) {
+    if (std::all_of(&a[0][0], &a[0][0] + warp_rows * n_k, [](Sum x) { return x == 0; })) {
         for (int i = 0; !p.add && i < 32; i++)
-            std::fill(d[i], d[i] + p.columns / 2, 0.f);
+            std::fill(d[i], d[i] + p.columns / 2, Sum(0));
         return;
     }
     for (int c = 0; c < p.columns; c++)
         read_row(&b[0][c], most_columns, p.kind, b_tile, c, b_from);
     for (int r = 0; r < warp_rows; r++)
         for (int c = 0; c < p.columns; c++)
-            sums[r][c] = p.add ? d[r % 8 * 4 + c % 8 / 2][c / 8 * 4 + r / 8 * 2 + c % 2] : 0.f;
+            sums[r][c] = p.add ? d[r % 8 * 4 + c % 8 / 2][c / 8 * 4 + r / 8 * 2 + c % 2] : Sum(0);
     for (int r = 0; r < warp_rows; r++)
-        for (int k = 0; k < k_step; k++)
+        for (int k = 0; k < n_k; k++)
             for (int c = 0; c < p.columns; c++)
                 sums[r][c] += a[r][k] * b[k][c];
     for (int r = 0; r < warp_rows; r++)
@@ -221,7 +239,7 @@ void wait_meeting(void *const data[32], unsigned)
     while (n < first.lane->products.size() &&
            first.lane->products[n].group + first.groups < first.lane->product_group) {
         const gsv_emu_group_product &p = first.lane->products[n];
-        float *d[32];
+        void *d[32];
 
         for (int i = 0; i < 32; i++) {
             const gsv_emu_lane &lane = *static_cast<const product_wait *>(data[i])->lane;
@@ -231,7 +249,11 @@ void wait_meeting(void *const data[32], unsigned)
                 gsv_emu_fault(cudaErrorLaunchFailure, "wgmma: lane %d multiplies other tiles", i);
             d[i] = lane.products[n].d;
         }
-        multiply(p, static_cast<int>(first.lane->index / 32 % 4), d);
+        const int warp = static_cast<int>(first.lane->index / 32 % 4);
+        if (p.kind == GSV_EMU_MMA_S8)
+            multiply<int32_t, 32>(p, warp, d);
+        else
+            multiply<float, 16>(p, warp, d);
         n++;
     }
     for (int i = 0; i < 32; i++)
@@ -250,18 +272,20 @@ size_t gsv_emu_forget_boxes()
 
 extern "C" {
 
-CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank,
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
                                 void *address, const cuuint64_t *sizes, const cuuint64_t *strides,
                                 const cuuint32_t *box_sizes, const cuuint32_t *steps,
                                 CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
 {
+    const uint32_t element_bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
     const matrix_map made = { static_cast<const char *>(address),
                               sizes[0],
                               sizes[1],
                               strides[0],
                               box_sizes[0],
-                              box_sizes[1] };
+                              box_sizes[1],
+                              element_bytes };
 
     if (rank != 2 || reinterpret_cast<uintptr_t>(address) % 16 || made.stride % 16 ||
         made.columns == 0 || made.rows == 0 || made.stride < made.columns * element_bytes ||
@@ -329,12 +353,12 @@ void gsv_emu_tma_load(void *shared, const CUtensorMap *map, int x, int y, uint64
     gsv_emu_wake_lanes();
 }
 
-void gsv_emu_wgmma(int kind, int columns, float *d, uint64_t a, uint64_t b, bool add)
+void gsv_emu_wgmma(int kind, int columns, void *d, uint64_t a, uint64_t b, bool add)
 {
     gsv_emu_lane *const self = gsv_emu_running();
 
     if (!add)
-        std::memset(d, 0xff, sizeof(*d) * static_cast<size_t>(columns) / 2);
+        std::memset(d, 0xff, sizeof(float) * static_cast<size_t>(columns) / 2);
     self->products.push_back({ kind, columns, d, a, b, add, self->product_group });
 }
 

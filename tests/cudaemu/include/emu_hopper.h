@@ -14,8 +14,8 @@ GSV_EMU_CUDA void gsv_emu_barrier_arrive(uint64_t *barrier, int bytes, bool expe
 GSV_EMU_CUDA void gsv_emu_barrier_wait(uint64_t *barrier, int parity);
 GSV_EMU_CUDA void gsv_emu_tma_load(void *shared, const CUtensorMap *map, int x, int y,
                                    uint64_t *barrier);
-/** `kind`: GSV_EMU_MMA_F16 or GSV_EMU_MMA_BF16. */
-GSV_EMU_CUDA void gsv_emu_wgmma(int kind, int columns, float *d, uint64_t a, uint64_t b, bool add);
+/** `kind`: GSV_EMU_MMA_F16 or GSV_EMU_MMA_BF16 with float sums, or GSV_EMU_MMA_S8 with int32_t. */
+GSV_EMU_CUDA void gsv_emu_wgmma(int kind, int columns, void *d, uint64_t a, uint64_t b, bool add);
 GSV_EMU_CUDA void gsv_emu_wgmma_commit(void);
 GSV_EMU_CUDA void gsv_emu_wgmma_wait(int groups);
 GSV_EMU_CUDA void gsv_emu_cluster_arrive(void);
@@ -77,7 +77,7 @@ template <int groups> inline void gsv_wgmma_wait()
     gsv_emu_wgmma_wait(groups);
 }
 
-template <int n> inline void gsv_wgmma_sums_done(float (&)[n])
+template <typename Sum, int n> inline void gsv_wgmma_sums_done(Sum (&)[n])
 {
 }
 
@@ -90,6 +90,16 @@ template <int n>
 inline void gsv_wgmma(float (&d)[n], uint64_t a, uint64_t b, bool add, __nv_bfloat16)
 {
     gsv_emu_wgmma(GSV_EMU_MMA_BF16, 2 * n, d, a, b, add);
+}
+
+template <int n> inline void gsv_wgmma(int32_t (&d)[n], uint64_t a, uint64_t b, bool add, int8_t)
+{
+    gsv_emu_wgmma(GSV_EMU_MMA_S8, 2 * n, d, a, b, add);
+}
+
+inline int gsv_fresh(int x)
+{
+    return x;
 }
 
 inline void gsv_cluster_arrive()
