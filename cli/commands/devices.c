@@ -130,6 +130,18 @@ static void print_libraries(const json_t *libraries)
     }
 }
 
+/* The plugin that lists the GPUs. */
+static void print_plugin(const json_t *plugin)
+{
+    const char *const reason = text_of(plugin, "reason");
+
+    if (!plugin)
+        return;
+    printf("\nplugin   %s\n", text_of(plugin, "path"));
+    if (reason[0])
+        printf("%-8s not %s\n", "", reason);
+}
+
 static void print_table(const json_t *report)
 {
     const json_t *devices = json_object_get(report, "devices");
@@ -139,6 +151,7 @@ static void print_table(const json_t *report)
     for (size_t i = 0; i < json_array_size(devices); i++)
         print_device(json_array_get(devices, i));
     print_peers(json_object_get(report, "peers"));
+    print_plugin(json_object_get(report, "plugin"));
     if (json_array_size(devices) > 1)
         print_libraries(json_object_get(report, "libraries"));
     print_hidden(json_object_get(report, "driver"));

@@ -104,7 +104,8 @@ GPUSERVE_API GPUSERVE_MUST_USE gpuserve_status gpuserve_device_refresh(gpuserve_
 /**
  * Report on devices as a JSON object: usable devices with their processes and this context's models
  * on them; GPUs that the driver reports, with what hides them from CUDA; links between GPUs;
- * libraries of the CUDA toolkit that the plugin finds; relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
+ * the plugin that lists GPUs, and why not that for newer drivers; libraries of the CUDA toolkit that
+ * it finds; relevant environment variables. An unresponsive driver costs a timeout of some seconds once.
  * Output as in gpuserve_context_metrics().
  *
  * Thread-safety: safe. Since: 0.2

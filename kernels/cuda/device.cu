@@ -27,6 +27,13 @@ namespace
 const int MAX_DEVICES = 64;
 const int OLDEST_CAPABILITY = 80; /* cp.async and bfloat16 */
 
+/* The oldest driver for this plugin's CUDA, whatever the minor version. */
+#if CUDART_VERSION >= 13000
+#define OLDEST_DRIVER "580"
+#else
+#define OLDEST_DRIVER "525.60.13"
+#endif
+
 struct loss {
     bool lost;
     bool hangs;
@@ -67,8 +74,10 @@ const char *remedy(int code)
         return "the driver does not work: check nvidia-smi and the kernel log (dmesg | grep -i "
                "xid), then reload the driver or restart the machine";
     case 35:
-        return "update the NVIDIA driver (CUDA 13.0 needs 580 or newer), or build gpuserve with "
-               "an older toolkit";
+        return CUDART_VERSION >= 13000
+                   ? "update the NVIDIA driver to " OLDEST_DRIVER " or newer, or add "
+                     "libgpuserve-cuda12.so, which needs 525.60.13 or newer, to the plugin's folder"
+                   : "update the NVIDIA driver to " OLDEST_DRIVER " or newer";
     case 46:
         return "another process holds the device exclusively: find it with nvidia-smi and end it, "
                "or set the compute mode to DEFAULT";
@@ -208,30 +217,31 @@ gpuserve_status gsv_cuda_use(const struct gpuserve_device *device, gpuserve_erro
 /* ---------------------------------------------------------------------------------- counting */
 
 /* Names the missing layer if no device is found. The static runtime returns 35 both without a
- * driver and with an outdated one. */
+ * driver and with an outdated one; GPUSERVE_E_UNSUPPORTED lets the library try the plugin of an
+ * older CUDA. */
 static gpuserve_status fail_count(cudaError_t code, gpuserve_error *error)
 {
     int driver = 0;
-    int runtime = 0;
     const gpuserve_status status = GPUSERVE_E_DEVICE;
 
     cudaGetLastError();
     if (cudaDriverGetVersion(&driver) != cudaSuccess)
         driver = 0;
-    cudaRuntimeGetVersion(&runtime);
     if (driver == 0) {
         gsv_fail(error, status,
                  "no CUDA device: the NVIDIA driver is not installed (CUDA error %d: %s)",
                  static_cast<int>(code), cudaGetErrorString(code));
         return gsv_hint(error, status,
-                        "install the driver (580 or newer); start a container with --gpus all and "
-                        "the NVIDIA container toolkit");
+                        "install the driver (" OLDEST_DRIVER " or newer); start a container with "
+                        "--gpus all and the NVIDIA container toolkit");
     }
-    if (driver < runtime && static_cast<int>(code) == 35) {
-        gsv_fail(error, status,
-                 "no CUDA device: the driver supports CUDA %d.%d, the plugin is built with %d.%d",
-                 driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-        return gsv_hint(error, status, "%s", remedy(35));
+    if (driver < CUDART_VERSION && static_cast<int>(code) == 35) {
+        gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                 "no CUDA device: the driver supports CUDA %d.%d, the plugin is built with %d.%d "
+                 "and needs driver " OLDEST_DRIVER " or newer",
+                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                 CUDART_VERSION % 1000 / 10);
+        return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "%s", remedy(35));
     }
     if (static_cast<int>(code) == 100) {
         gsv_fail(error, status,

@@ -22,18 +22,26 @@ check "the wheel installs beside that of the library" installs
 files=$(echo "$PWD"/venv/lib/python3*/site-packages)
 info=$(echo "$files"/gpuserve_cuda-*.dist-info)
 plugin=gpuserve/_native/libgpuserve-cuda.so
+plugin12=gpuserve/_native/libgpuserve-cuda12.so # for older drivers; a wheel may lack it
 contents()
 {
-    cut -d, -f1 "$info/RECORD" | grep -v '^gpuserve_cuda-[^/]*\.dist-info/' | tee /dev/stderr | diff - <(echo "$plugin")
+    cut -d, -f1 "$info/RECORD" | grep -v '^gpuserve_cuda-[^/]*\.dist-info/' | grep -vx "$plugin12" | tee /dev/stderr | diff - <(echo "$plugin")
 }
-check "it holds the plugin and nothing else" contents
+check "it holds the plugins and nothing else" contents
 needs()
 {
     local version=${wheel##*/gpuserve-}
-    grep -x "Requires-Dist: gpuserve==${version%%-*}" "$info/METADATA" && grep '^Requires-Dist: nvidia-cublas' "$info/METADATA" &&
-        grep '^Requires-Dist: nvidia-cuda-nvrtc' "$info/METADATA"
+    grep -x "Requires-Dist: gpuserve==${version%%-*}" "$info/METADATA"
 }
 check "it needs the library of its version" needs
+extras()
+{
+    local library=("$files"/gpuserve-*.dist-info/METADATA)
+    grep -E "^Requires-Dist: nvidia-cublas==13.*extra == 'cuda'" "${library[@]}" && grep -E "^Requires-Dist: nvidia-cuda-nvrtc==13.*extra == 'cuda'" "${library[@]}" &&
+        grep -E "^Requires-Dist: nvidia-cublas-cu12==12.*extra == 'cuda12'" "${library[@]}" &&
+        grep -E "^Requires-Dist: nvidia-cuda-nvrtc-cu12==12.*extra == 'cuda12'" "${library[@]}"
+}
+check "the extras of the library bring NVIDIA's" extras
 licences()
 {
     local file folder=$info/licenses
@@ -79,5 +87,25 @@ else
     check "a model on the GPU is refused since there is no driver" refused
 fi
 check "the CPU computes beside it" embeds cpu
+if [[ -f $files/$plugin12 ]]; then
+    alone()
+    {
+        mkdir older && cp "$files/$plugin12" older/ &&
+            { GPUSERVE_PLUGIN_DIR=$PWD/older venv/bin/gpuserve doctor --device cuda:0 || true; } | tee /dev/stderr |
+            grep -E "^plugin +ok +CUDA 12\..*older/${plugin12##*/}"
+    }
+    check "doctor finds the plugin for older drivers" alone
+    said12()
+    {
+        ! GPUSERVE_PLUGIN_DIR=$PWD/older venv/bin/gpuserve embed random:bert-tiny,seed=1 --device cuda:9 "a text" >said 2>&1 &&
+            tee /dev/stderr <said | grep -E 'the NVIDIA driver is not installed|no such device'
+    }
+    check "the plugin for older drivers is loaded" said12
+    licence12()
+    {
+        grep -qF NVIDIA "$info/licenses/LICENSES/cuda-runtime-12.txt"
+    }
+    check "it has the licence of the run-time library of CUDA 12" licence12
+fi
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [[ $failed == 0 ]]

@@ -133,6 +133,9 @@ if compgen -G "$packages/libgpuserve-cuda_*.deb" >/dev/null; then
         zcat -f /usr/share/doc/libgpuserve-cuda/cuda-runtime.txt* | grep -F NVIDIA >/dev/null && grep -qF 'CUDA Runtime' /usr/share/doc/libgpuserve-cuda/copyright
     }
     check "it has the licence of the CUDA run-time library" cuda_licence
+    if [[ -n $(dpkg -L libgpuserve-cuda | grep -F cuda12.so) ]]; then
+        check "it has the licence of the run-time library of CUDA 12" bash -c 'zcat -f /usr/share/doc/libgpuserve-cuda/cuda-runtime-12.txt* | grep -F NVIDIA >/dev/null'
+    fi
     check "the plugin is found" bash -c 'gpuserve doctor --device cuda:0 | grep /gpuserve/libgpuserve-cuda.so >/dev/null'
 fi
 

@@ -88,7 +88,7 @@ if [[ -n $(command -v readelf) ]]; then
     check "program and library need the C library only" only_libraries "$libc" "$tree/bin/gpuserve" "$tree"/lib/libgpuserve.so.0 "$tree"/lib/libjansson-gpuserve.so.*
 fi
 if [[ -d $tree/lib/gpuserve ]]; then
-    check "the CUDA plugin needs the C and C++ libraries only" only_libraries "$libc|stdc\+\+|gcc_s" "$tree/lib/gpuserve/libgpuserve-cuda.so"
+    check "each CUDA plugin needs the C and C++ libraries only" only_libraries "$libc|stdc\+\+|gcc_s" "$tree"/lib/gpuserve/libgpuserve-cuda*.so
     # Without a GPU doctor fails, and says which plugin it loaded.
     plugin()
     {

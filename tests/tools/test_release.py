@@ -113,6 +113,18 @@ class Contents(Folder):
         self.assertIn("cuda_fp16.h", {path.name for path in scan.headers["cuda-runtime"]})
         self.assertNotIn("cuda-runtime", scan.result()) # it is not linked
 
+    def test_a_component_of_one_target_alone(self):
+        components = contents.Components(ROOT)
+        for key, name in (("archives", "libcudart_static.a"), ("headers", "toolkit/cuda_fp16.h")):
+            for target, found in (("kernels/cuda/libgpuserve-cuda.so", "cuda-runtime"), ("kernels/cuda/libgpuserve-cuda12.so", "cuda-runtime-12"),
+                                  (None, "cuda-runtime")):
+                self.assertEqual(components.of(key, name, target)["id"], found)
+        self.assertEqual(components.of("archives", "libgcc.a", "kernels/cuda/libgpuserve-cuda12.so"), components.of("archives", "libgcc.a"))
+
+    def test_a_version_that_the_build_wrote(self):
+        self.write("texts/xxhash.version", "0.8.10\n")
+        self.assertEqual(self.scan().result([self.root / "texts"])["xxhash"], "0.8.10")
+
     def test_a_library_without_a_licence(self):
         self.write("strange.c", "int strange(void) { return 1; }\n")
         self.cc("-shared", "-fPIC", "-Wl,-soname,libstrange.so.1", "-o", "libstrange.so.1", "strange.c")
@@ -145,7 +157,7 @@ class Contents(Folder):
     def test_the_list_is_complete(self):
         data = json.loads((ROOT / "packaging/components.json").read_text(encoding="utf-8"))
         texts = {component["text"] for component in data["contained"]}
-        self.assertEqual(texts - {path.name for path in (ROOT / "packaging/licenses").iterdir()}, {"cuda-runtime.txt"}) # of the toolkit
+        self.assertEqual(texts - {path.name for path in (ROOT / "packaging/licenses").iterdir()}, {"cuda-runtime.txt", "cuda-runtime-12.txt"}) # of the toolkits
         for component in data["contained"] + data["needed"] + data["loaded"]:
             for key in ("id", "name", "supplier", "licence", "copyright", "home", "download", "what"):
                 self.assertTrue(component.get(key), f"{component['id']}: {key}")

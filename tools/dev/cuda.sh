@@ -55,7 +55,10 @@ check_release_targets()
 cmd_cuda()
 {
     local toolkit
-    if [[ ${1:-} == check ]]; then
+    if [[ ${1:-} == 12 ]]; then
+        cmd_cuda12 "${@:2}"
+        return
+    elif [[ ${1:-} == check ]]; then
         check_release_targets "$(cuda_toolkit)" "${@:2}"
         return
     fi

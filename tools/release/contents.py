@@ -23,7 +23,7 @@ import sys
 import tempfile
 
 LIBRARY = re.compile(rb"(?<![\w./-])lib[A-Za-z][\w+-]*\.so(?:\.\d+)*(?![\w.])")
-OWN = re.compile(r"libgpuserve(-http|-cuda)?\.so[.\d]*")
+OWN = re.compile(r"libgpuserve(-http|-cuda|-cuda12)?\.so[.\d]*")
 
 
 class Failure(Exception):
@@ -102,15 +102,17 @@ class Components:
         self.all = [dict(component, how=how) for how in ("contained", "needed", "loaded") for component in self.data[how]]
         self.by_id = {component["id"]: component for component in self.all}
 
-    def of(self, key, name):
-        """The component that a file belongs to; None when no one lists it."""
-        for component in self.all:
-            if key in component and re.fullmatch(component[key], name):
-                return component
+    def of(self, key, name, target=None):
+        """The component that a file belongs to; None when no one lists it. One that lists it as TARGET:NAME, for the program or library TARGET
+        alone, comes first."""
+        for text in [f"{pathlib.Path(target).name}:{name}", name] if target else [name]:
+            for component in self.all:
+                if key in component and re.fullmatch(component[key], text):
+                    return component
         return None
 
-    def must_be(self, key, name, where):
-        component = self.of(key, name)
+    def must_be(self, key, name, where, target=None):
+        component = self.of(key, name, target)
         if not component:
             raise Failure(f"{where}: {name} belongs to no component of packaging/components.json")
         return component
@@ -141,13 +143,14 @@ class Scan:
         self.found.setdefault(component["id"], None)
 
     def scan_build(self, build, targets):
-        objects, headers = compiled_headers(build), set()
+        objects = compiled_headers(build)
         for target in targets:
+            headers = set()
             outside, own, self.compiler = linked_inputs(build, target)
             for path in outside:
                 # Shared libraries: scan_tree() reads which are needed.
                 if not re.search(r"\.so(\.\d+)*$", path.name):
-                    self.add(self.components.must_be("archives", path.name, target))
+                    self.add(self.components.must_be("archives", path.name, target, target))
             linked = {name for name in own if name.endswith(".o")}
             unknown = linked - objects.keys()
             if unknown:
@@ -157,11 +160,14 @@ class Scan:
                 component = self.components.of("objects", name)
                 if component:
                     self.add(component)
+            self.scan_headers(headers, build, target)
+
+    def scan_headers(self, headers, build, target):
         for path in headers:
             name = below_include(path)
             if any(re.fullmatch(pattern, name) for pattern in self.components.data["interfaces"].values()):
                 continue
-            component = self.components.must_be("headers", name, build)
+            component = self.components.must_be("headers", name, build, target)
             self.headers[component["id"]].add(path)
             if component.get("inlined"):
                 self.add(component)
@@ -187,8 +193,12 @@ class Scan:
             if path.name != "libgpuserve.a":
                 self.add(self.components.must_be("archives", path.name, tree))
 
-    def version(self, component):
+    def version(self, component, texts):
+        """That of a file next to the text of its licence, where the build wrote one: what was linked may be newer than its headers."""
         source = self.components.source
+        for path in [text / component["text"] for text in texts]:
+            if path.with_suffix(".version").is_file():
+                return path.with_suffix(".version").read_text(encoding="utf-8").strip()
         if component.get("version_of") == "compiler":
             return run(self.compiler, "-dumpfullversion").strip()
         if "version" not in component:
@@ -196,8 +206,8 @@ class Scan:
         files = [source / component["version_file"]] if "version_file" in component else sorted(self.headers[component["id"]])
         return version_in(component["version"], [path.read_text(encoding="utf-8", errors="replace") for path in files])
 
-    def result(self):
-        return {component["id"]: self.version(component) if component["how"] == "contained" and component["id"] not in self.of_system else None
+    def result(self, texts=()):
+        return {component["id"]: self.version(component, texts) if component["how"] == "contained" and component["id"] not in self.of_system else None
                 for component in self.components.all if component["id"] in self.found}
 
 
@@ -256,7 +266,7 @@ def main():
         scan.scan_build(pathlib.Path(build).resolve(), targets.split(","))
         texts.append(pathlib.Path(build).resolve() / "licenses")
     scan.scan_tree(tree)
-    result = scan.result()
+    result = scan.result(texts)
     write_notices(components, result, tree, texts)
     print("\n".join(f"{name} {version or ''}".rstrip() for name, version in result.items()))
 

@@ -331,7 +331,8 @@ struct gpuserve_backend {
 
     /* --- devices ------------------------------------------------------------------------- */
 
-    /** Number of devices; 0 with GPUSERVE_E_DEVICE and the reason if none is available. */
+    /** Number of devices; 0 with GPUSERVE_E_DEVICE and the reason if none is available, or with
+     *  GPUSERVE_E_UNSUPPORTED if this plugin needs a newer driver and another build may not. */
     gpuserve_status (*device_count)(int32_t *count, gpuserve_error *error);
     gpuserve_status (*device_facts)(int32_t index, struct gpuserve_device_facts *facts,
                                     gpuserve_error *error);

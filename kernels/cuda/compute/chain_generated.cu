@@ -24,6 +24,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The headers of CUDA before 12.8 lack these functions; a run-time library of 12.8 or newer, which
+ * may be linked with them, has them. NULL with an older one. */
+#if CUDART_VERSION < 12080
+#define GSV_MAY_LACK __attribute__((weak, visibility("hidden")))
+typedef struct CUlib_st *cudaLibrary_t;
+enum cudaJitOption : int;
+enum cudaLibraryOption : int;
+extern "C" {
+GSV_MAY_LACK cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
+                                             enum cudaJitOption *jit, void **jit_values,
+                                             unsigned int n_jit, enum cudaLibraryOption *options,
+                                             void **values, unsigned int n_options);
+GSV_MAY_LACK cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library,
+                                              const char *name);
+GSV_MAY_LACK cudaError_t cudaLibraryUnload(cudaLibrary_t library);
+}
+static const bool can_load = cudaLibraryLoadData && cudaLibraryGetKernel && cudaLibraryUnload;
+#else
+static const bool can_load = true;
+#endif
+
 static const int MAX_KERNELS = 16;
 /* Steps times elements: some milliseconds of interpretation on a large GPU. */
 static const double ENOUGH_WORK = 1 << 28;
@@ -168,7 +189,8 @@ static struct gsv_loaded *load(const struct gpuserve_device *device, void *code)
         index, "a kernel was loaded",
         [=](gpuserve_error *e) {
             cudaError_t failed =
-                cudaLibraryLoadData(&l->library, l->code, NULL, NULL, 0, NULL, NULL, 0);
+                can_load ? cudaLibraryLoadData(&l->library, l->code, NULL, NULL, 0, NULL, NULL, 0)
+                         : cudaErrorNotSupported;
 
             if (failed == cudaSuccess)
                 failed = cudaLibraryGetKernel(&l->kernel, l->library, GSV_CHAIN_KERNEL);

@@ -97,6 +97,8 @@ struct context_parts {
     struct gsv_plugin cuda;
 };
 
+static const char *const cuda_builds[GSV_PLUGIN_BUILDS] = GSV_CUDA_BUILDS;
+
 static gpuserve_context *allocate(void)
 {
     gpuserve_context *context = gsv_alloc_array(1, sizeof(*context));
@@ -169,7 +171,7 @@ GPUSERVE_API gpuserve_status gpuserve_context_create(gpuserve_context **out,
     if (st == GPUSERVE_OK)
         st = gsv_weights_folder(&context->weights_folder, error);
     if (st == GPUSERVE_OK)
-        st = gsv_plugin_init(context->cuda, "cuda", options.plugin_dir, error);
+        st = gsv_plugin_init(context->cuda, cuda_builds, options.plugin_dir, error);
     if (st != GPUSERVE_OK) {
         context_free(context);
         return st;

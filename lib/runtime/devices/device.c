@@ -20,21 +20,103 @@
 #include <string.h>
 #include <strings.h>
 
+/* ------------------------------------------------------------------------------------ the plugin
+ */
+
+/* The number of devices of one build, loaded if it is not yet. */
+static gpuserve_status ask_build(gpuserve_context *context, size_t build, const char *path,
+                                 const struct gpuserve_backend **backend, int32_t *count,
+                                 gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    pthread_mutex_lock(&context->lock);
+    st = gsv_plugin_load(context->cuda, build, path, backend, error);
+    pthread_mutex_unlock(&context->lock);
+    return st == GPUSERVE_OK ? (*backend)->device_count(count, error) : st;
+}
+
+/* "libgpuserve-cuda.so: the driver ...; libgpuserve-cuda12.so: the driver ..." */
+static void add_refusal(char text[GPUSERVE_ERROR_TEXT_BYTES], const char *path,
+                        const gpuserve_error *why)
+{
+    const size_t at = strlen(text);
+
+    snprintf(text + at, GPUSERVE_ERROR_TEXT_BYTES - at, "%s%s: %s", at > 0 ? "; " : "",
+             strrchr(path, '/') + 1, why->message);
+}
+
+static void remember_build(gpuserve_context *context, size_t build, const char *path,
+                           const char *refusal)
+{
+    bool is_first;
+
+    pthread_mutex_lock(&context->lock);
+    is_first = gsv_plugin_choose(context->cuda, build, path, refusal);
+    pthread_mutex_unlock(&context->lock);
+    if (is_first && refusal[0])
+        gsv_log(context, GPUSERVE_LOG_INFO, "the plugin %s is used: %s", path, refusal);
+}
+
+/* Fails with the refusals of all builds; of a single one its own words. */
+static gpuserve_status fail_refused(const char *refusals, size_t n, const gpuserve_error *last,
+                                    gpuserve_error *error)
+{
+    gsv_fail(error, GPUSERVE_E_DEVICE, "%s", n > 1 ? refusals : last->message);
+    return gsv_hint(error, GPUSERVE_E_DEVICE, "%s", last->hint);
+}
+
+/* The first build in the folder of the plugin that fits the driver. */
+static gpuserve_status choose_build(gpuserve_context *context,
+                                    const struct gpuserve_backend **backend, int32_t *count,
+                                    gpuserve_error *error)
+{
+    gpuserve_error why = GPUSERVE_ERROR_INIT;
+    char refusals[GPUSERVE_ERROR_TEXT_BYTES] = "";
+    struct gsv_plugin_paths paths;
+    gpuserve_status st = gsv_plugin_find(context->cuda, &paths, error);
+    size_t n = 0;
+
+    if (st != GPUSERVE_OK)
+        return st;
+    st = GPUSERVE_E_UNSUPPORTED;
+    for (size_t i = 0; i < GSV_PLUGIN_BUILDS && st == GPUSERVE_E_UNSUPPORTED; i++) {
+        if (!paths.all[i])
+            continue;
+        why = (gpuserve_error)GPUSERVE_ERROR_INIT;
+        st = ask_build(context, i, paths.all[i], backend, count, &why);
+        if (st == GPUSERVE_OK)
+            remember_build(context, i, paths.all[i], refusals);
+        else if (st == GPUSERVE_E_UNSUPPORTED)
+            add_refusal(refusals, paths.all[i], &why);
+        n++;
+    }
+    if (st == GPUSERVE_E_UNSUPPORTED)
+        st = fail_refused(refusals, n, &why, error);
+    else if (st != GPUSERVE_OK)
+        gsv_error_copy(error, &why);
+    gsv_plugin_free_paths(&paths);
+    return st;
+}
+
 gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve_backend **backend,
                                 int32_t *count, gpuserve_error *error)
 {
     const gpuserve_context *before = gsv_log_scope(context);
+    const struct gsv_plugin_build *chosen;
     gpuserve_status st;
 
     *backend = NULL;
     *count = 0;
     pthread_mutex_lock(&context->lock);
-    st = gsv_plugin_load(context->cuda, error);
-    if (st == GPUSERVE_OK)
-        *backend = context->cuda->backend;
+    chosen = context->cuda->chosen;
     pthread_mutex_unlock(&context->lock);
-    if (st == GPUSERVE_OK)
+    if (chosen) {
+        *backend = chosen->backend;
         st = (*backend)->device_count(count, error);
+    } else {
+        st = choose_build(context, backend, count, error);
+    }
     gsv_log_scope(before);
     if (st == GPUSERVE_OK && *count < 1)
         st = gsv_fail(error, GPUSERVE_E_DEVICE, "the CUDA backend is loaded, but finds no device");
@@ -221,10 +303,10 @@ static size_t choose_auto(const struct gsv_cuda_view *view, const struct gsv_sel
 static void explain_no_gpu(const gpuserve_context *context, const gpuserve_error *why, char *reason,
                            size_t capacity)
 {
-    char *path = NULL;
-    const bool has_plugin = gsv_plugin_find(context->cuda, &path, NULL) == GPUSERVE_OK;
+    struct gsv_plugin_paths paths;
+    const bool has_plugin = gsv_plugin_find(context->cuda, &paths, NULL) == GPUSERVE_OK;
 
-    free(path);
+    gsv_plugin_free_paths(&paths);
     if (has_plugin || gsv_has_nvidia_device(NULL))
         snprintf(reason, capacity, "no GPU: %.480s", why->message);
     else

@@ -2,7 +2,8 @@
  * plugin.c - loads a backend from a shared object.
  *
  * Search order: the context's plugin_dir, GPUSERVE_PLUGIN_DIR, the folder of this library. A bare
- * name is never used: the loader's search path is not trusted.
+ * name is never used: the loader's search path is not trusted. The first folder that has a build of
+ * the plugin is the one whose builds are tried.
  *
  * A plugin stays mapped once loaded (RTLD_NODELETE), because its runtime libraries do not support
  * being unloaded and loaded again. For the same reason the host struct that it keeps is constant.
@@ -116,10 +117,12 @@ gpuserve_status gsv_backend_check(const struct gpuserve_backend *backend, const 
     return GPUSERVE_OK;
 }
 
-gpuserve_status gsv_plugin_init(struct gsv_plugin *plugin, const char *name, const char *dir,
+gpuserve_status gsv_plugin_init(struct gsv_plugin *plugin,
+                                const char *const names[GSV_PLUGIN_BUILDS], const char *dir,
                                 gpuserve_error *error)
 {
-    plugin->name = name;
+    for (size_t i = 0; i < GSV_PLUGIN_BUILDS; i++)
+        plugin->builds[i].name = names[i];
     if (!dir)
         return GPUSERVE_OK;
     plugin->dir = gsv_copy_text(dir, strlen(dir));
@@ -129,8 +132,11 @@ gpuserve_status gsv_plugin_init(struct gsv_plugin *plugin, const char *name, con
 
 void gsv_plugin_close(struct gsv_plugin *plugin)
 {
-    if (plugin->handle)
-        dlclose(plugin->handle);
+    for (size_t i = 0; i < GSV_PLUGIN_BUILDS; i++) {
+        if (plugin->builds[i].handle)
+            dlclose(plugin->builds[i].handle);
+    }
+    free(plugin->path);
     free(plugin->dir);
     memset(plugin, 0, sizeof(*plugin));
 }
@@ -172,15 +178,44 @@ static gpuserve_status fail_missing(const struct gsv_plugin *plugin,
                                    folders[i].length, folders[i].dir, folders[i].below);
     }
     gsv_fail(error, GPUSERVE_E_DEVICE, "the plugin is missing: libgpuserve-%s.so is not in %s",
-             plugin->name, list);
+             plugin->builds[0].name, list);
     return gsv_hint(error, GPUSERVE_E_DEVICE,
                     "install the %s plugin next to the library, or set plugin_dir or "
                     "GPUSERVE_PLUGIN_DIR to its folder",
-                    plugin->name);
+                    plugin->builds[0].name);
+}
+
+void gsv_plugin_free_paths(struct gsv_plugin_paths *paths)
+{
+    for (size_t i = 0; i < GSV_PLUGIN_BUILDS; i++)
+        free(paths->all[i]);
+    memset(paths, 0, sizeof(*paths));
+}
+
+/* The builds in one folder; *found tells whether there is one. */
+static gpuserve_status look_in(const struct gsv_plugin *plugin, const struct plugin_folder *folder,
+                               struct gsv_plugin_paths *paths, bool *found, gpuserve_error *error)
+{
+    for (size_t i = 0; i < GSV_PLUGIN_BUILDS; i++) {
+        if (asprintf(&paths->all[i], "%.*s%s/libgpuserve-%s.so", folder->length, folder->dir,
+                     folder->below, plugin->builds[i].name) < 0) {
+            paths->all[i] = NULL;
+            gsv_plugin_free_paths(paths);
+            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
+        }
+        if (access(paths->all[i], F_OK) == 0) {
+            *found = true;
+            continue;
+        }
+        free(paths->all[i]);
+        paths->all[i] = NULL;
+    }
+    return GPUSERVE_OK;
 }
 
 /* The last folder is where `meson install` puts the plugin. */
-gpuserve_status gsv_plugin_find(const struct gsv_plugin *plugin, char **path, gpuserve_error *error)
+gpuserve_status gsv_plugin_find(const struct gsv_plugin *plugin, struct gsv_plugin_paths *paths,
+                                gpuserve_error *error)
 {
     const char *variable = secure_getenv("GPUSERVE_PLUGIN_DIR");
     int length;
@@ -191,21 +226,15 @@ gpuserve_status gsv_plugin_find(const struct gsv_plugin *plugin, char **path, gp
         { own, length, "" },
         { own, length, "/gpuserve" },
     };
+    gpuserve_status st = GPUSERVE_OK;
+    bool found = false;
 
-    for (size_t i = 0; i < N_FOLDERS; i++) {
-        if (folders[i].length == 0)
-            continue;
-        if (asprintf(path, "%.*s%s/libgpuserve-%s.so", folders[i].length, folders[i].dir,
-                     folders[i].below, plugin->name) < 0) {
-            *path = NULL;
-            return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a path");
-        }
-        if (access(*path, F_OK) == 0)
-            return GPUSERVE_OK;
-        free(*path);
-        *path = NULL;
+    memset(paths, 0, sizeof(*paths));
+    for (size_t i = 0; i < N_FOLDERS && st == GPUSERVE_OK && !found; i++) {
+        if (folders[i].length > 0)
+            st = look_in(plugin, &folders[i], paths, &found, error);
     }
-    return fail_missing(plugin, folders, N_FOLDERS, error);
+    return st != GPUSERVE_OK || found ? st : fail_missing(plugin, folders, N_FOLDERS, error);
 }
 
 /* Report dlerror() with a hint. */
@@ -218,25 +247,22 @@ static gpuserve_status fail_to_load(const char *path, gpuserve_error *error)
                     "install the missing library, or add its folder to the loader's path");
 }
 
-gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error)
+gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, size_t build, const char *path,
+                                const struct gpuserve_backend **out, gpuserve_error *error)
 {
+    struct gsv_plugin_build *const one = &plugin->builds[build];
     gpuserve_backend_entry_fn entry;
     const struct gpuserve_backend *backend;
     gpuserve_error why = GPUSERVE_ERROR_INIT;
-    char *path = NULL;
     void *handle = NULL, *symbol;
     gpuserve_status st;
 
-    if (plugin->backend)
+    *out = one->backend;
+    if (one->backend)
         return GPUSERVE_OK;
-    st = gsv_plugin_find(plugin, &path, error);
-    if (st != GPUSERVE_OK)
-        return st;
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!handle) {
-        st = fail_to_load(path, error);
-        goto out;
-    }
+    if (!handle)
+        return fail_to_load(path, error);
     symbol = dlsym(handle, GPUSERVE_BACKEND_ENTRY);
     if (!symbol) {
         st = gsv_fail(error, GPUSERVE_E_DEVICE, "%s: not a gpuserve plugin: symbol %s is missing",
@@ -255,12 +281,22 @@ gpuserve_status gsv_plugin_load(struct gsv_plugin *plugin, gpuserve_error *error
     st = gsv_backend_check(backend, path, error);
     if (st != GPUSERVE_OK)
         goto out;
-    plugin->handle = handle;
-    plugin->backend = backend;
+    one->handle = handle;
+    one->backend = *out = backend;
     handle = NULL;
 out:
     if (handle)
         dlclose(handle);
-    free(path);
     return st;
+}
+
+bool gsv_plugin_choose(struct gsv_plugin *plugin, size_t build, const char *path,
+                       const char *refusal)
+{
+    if (plugin->chosen)
+        return false;
+    plugin->path = gsv_copy_text(path, strlen(path)); /* NULL, out of memory: a report lacks it */
+    snprintf(plugin->refusal, sizeof(plugin->refusal), "%s", refusal);
+    plugin->chosen = &plugin->builds[build];
+    return true;
 }

@@ -293,6 +293,25 @@ static void add_libraries(struct gsv_json *json, gpuserve_context *context)
     gsv_machine_free(&machine);
 }
 
+/* The build of the plugin that lists devices, and why those for newer drivers do not; nothing
+ * without CUDA devices. */
+static void add_plugin(struct gsv_json *json, gpuserve_context *context)
+{
+    const struct gsv_plugin *const plugin = context->cuda;
+    struct gsv_json one;
+    bool is_chosen;
+
+    pthread_mutex_lock(&context->lock);
+    is_chosen = plugin->chosen != NULL;
+    pthread_mutex_unlock(&context->lock);
+    if (!is_chosen)
+        return;
+    one = gsv_json_begin();
+    gsv_json_add_string(&one, "path", plugin->path);
+    add_known_text(&one, "reason", plugin->refusal);
+    gsv_json_add_object(json, "plugin", one);
+}
+
 GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, char *text,
                                                     size_t capacity, size_t *size,
                                                     gpuserve_error *error)
@@ -316,6 +335,7 @@ GPUSERVE_API gpuserve_status gpuserve_device_report(gpuserve_context *context, c
     gsv_json_add_object(&json, "driver", gsv_report_driver(view ? view->gpus : gpus, view, &why));
     if (view && view->gpus && view->n > 1)
         gsv_json_add_value(&json, "peers", describe_peers(view));
+    add_plugin(&json, context);
     add_libraries(&json, context);
     gsv_json_add_object(&json, "environment", gsv_report_environment());
     free(gpus);

@@ -152,6 +152,11 @@ static bool is_container(const struct gsv_machine *machine)
 /* ------------------------------------------------------------------------------- is a GPU wanted
  */
 
+static bool wants_cpu(const struct gsv_machine *machine)
+{
+    return machine->asked && strcmp(machine->asked, "cpu") == 0;
+}
+
 /* NVIDIA_VISIBLE_DEVICES asks the container runtime for GPUs. */
 static bool container_asks(const struct gsv_machine *machine)
 {
@@ -170,7 +175,7 @@ static bool wants_gpu(const struct gsv_machine *machine)
     const char *const asked = machine->asked;
     const bool has_library = machine->libcuda.path[0] != '\0' && !machine->is_baked;
 
-    if (asked && strcmp(asked, "cpu") == 0)
+    if (wants_cpu(machine))
         return false;
     if (asked && strncmp(asked, "auto", 4) != 0)
         return true;
@@ -209,27 +214,47 @@ static void check_selector(struct gsv_machine *machine, gpuserve_context *contex
         gsv_layer_find(machine, GSV_LAYER_DEVICES, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);
 }
 
-/* Loads the plugin and counts devices, as opening a model does. */
-static void try_backend(struct gsv_machine *machine, gpuserve_context *context)
-{
-    gpuserve_error why = GPUSERVE_ERROR_INIT;
-    const struct gpuserve_backend *backend;
-    int32_t count, layer;
+/* What the backend of this process says. */
+struct backend_answer {
+    gpuserve_status status;
+    const struct gpuserve_backend *backend; /* NULL if the plugin could not be loaded */
+    int32_t n_devices;
+    gpuserve_error why;
+};
 
-    if (machine->asked && strcmp(machine->asked, "cpu") == 0)
+/* Loads the plugin and counts devices, as opening a model does; this chooses its build. */
+static void ask_backend(const struct gsv_machine *machine, gpuserve_context *context,
+                        struct backend_answer *answer)
+{
+    *answer = (struct backend_answer){ .why = GPUSERVE_ERROR_INIT };
+    if (machine->is_live && !wants_cpu(machine))
+        answer->status =
+            gsv_device_cuda(context, &answer->backend, &answer->n_devices, &answer->why);
+}
+
+static void judge_answer(struct gsv_machine *machine, gpuserve_context *context,
+                         const struct backend_answer *answer)
+{
+    const gpuserve_error *const why = &answer->why;
+    int32_t layer;
+
+    if (!machine->is_live || wants_cpu(machine))
         return;
-    if (gsv_device_cuda(context, &backend, &count, &why) == GPUSERVE_OK) {
+    if (answer->status == GPUSERVE_OK) {
         machine->wants_gpu = true;
         accept_working_gpu(machine);
         check_selector(machine, context);
         snprintf(machine->layers[GSV_LAYER_DEVICES].version,
-                 sizeof(machine->layers[GSV_LAYER_DEVICES].version), "%d in CUDA", count);
+                 sizeof(machine->layers[GSV_LAYER_DEVICES].version), "%d in CUDA",
+                 answer->n_devices);
         return;
     }
-    if (!backend && machine->plugin[0])
-        gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);
+    if (!answer->backend && machine->plugin[0])
+        gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN, why->hint, "%s",
+                       why->message);
     else if (machine->wants_gpu && !first_broken(machine, &layer))
-        gsv_layer_find(machine, GSV_LAYER_DEVICES, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);
+        gsv_layer_find(machine, GSV_LAYER_DEVICES, GSV_VERDICT_BROKEN, why->hint, "%s",
+                       why->message);
 }
 
 /* The driver's own list of GPUs replaces that of its files. */
@@ -256,18 +281,20 @@ static void list_loader_folders(struct gsv_machine *machine)
 
 static void judge(struct gsv_machine *machine, gpuserve_context *context)
 {
+    struct backend_answer answer;
+
     list_loader_folders(machine);
     machine->in_container = is_container(machine);
     gsv_machine_read_driver(machine);
     read_gpus(machine, context);
     machine->wants_gpu = wants_gpu(machine);
+    ask_backend(machine, context, &answer);
     gsv_machine_judge_program(machine, context);
     gsv_machine_judge_toolkit(machine);
     gsv_machine_judge_driver(machine);
     gsv_machine_judge_devices(machine);
     gsv_machine_judge_host(machine);
-    if (machine->is_live)
-        try_backend(machine, context);
+    judge_answer(machine, context, &answer);
 }
 
 /* *out is owned, NULL on failure. */
@@ -375,7 +402,7 @@ static void write_verdict(const struct gsv_machine *machine, const struct gsv_fi
 {
     if (cause)
         snprintf(text, capacity, "%s: %s", layer_names[layer], cause->text);
-    else if (machine->asked && strcmp(machine->asked, "cpu") == 0)
+    else if (wants_cpu(machine))
         snprintf(text, capacity, "the CPU is used, as asked");
     else if (!machine->wants_gpu)
         snprintf(text, capacity, "no GPU: the CPU is used");

@@ -133,6 +133,11 @@ bool gsv_layer_is_broken(const struct gsv_machine *machine, enum gsv_layer_id id
 bool gsv_machine_find_library(struct gsv_machine *machine, const char *name, bool in_toolkit,
                               struct gsv_found_library *found);
 
+/* NULL for a shared object that can be loaded and whose soname is `name`: a link may lead to
+ * another version; else the fault. */
+const char *gsv_machine_check_file(const struct gsv_machine *machine, const char *path,
+                                   const char *name);
+
 /* The GPUs that the driver offers this root, MIG devices not counted. */
 int32_t gsv_machine_whole_gpus(const struct gsv_machine *machine);
 
@@ -143,6 +148,11 @@ int gsv_compare_versions(const char *a, const char *b);
 void gsv_machine_read_driver(struct gsv_machine *machine);
 void gsv_machine_judge_program(struct gsv_machine *machine, gpuserve_context *context);
 void gsv_machine_judge_toolkit(struct gsv_machine *machine);
+/* Parts of the two above. The runtime is a part of the plugin; it needs a driver that is new
+ * enough.
+ */
+void gsv_machine_judge_plugin(struct gsv_machine *machine, gpuserve_context *context);
+void gsv_machine_judge_runtime(struct gsv_machine *machine);
 void gsv_machine_judge_driver(struct gsv_machine *machine);
 void gsv_machine_judge_devices(struct gsv_machine *machine);
 void gsv_machine_judge_host(struct gsv_machine *machine);

@@ -1,5 +1,6 @@
 /*
- * doctor_libraries.c - the layers program, library, plugin, toolkit libraries and CUDA runtime.
+ * doctor_libraries.c - the layers program, library and toolkit libraries; doctor_plugin.c has those
+ * between.
  *
  * A library is searched as the loader and the plugin search it. Its version is that of its file's
  * name (libcublasLt.so.13.1.0.3), or of the wheel that it belongs to.
@@ -19,10 +20,6 @@
 #include <unistd.h>
 
 #define MAX_WHEELS 32
-
-/* In the plugin's file; see kernels/cuda/plugin.cu. */
-#define PLUGIN_KEY "gpuserve-plugin-build cuda="
-#define PLUGIN_TARGETS " targets="
 
 static const struct {
     enum gsv_layer_id id;
@@ -98,8 +95,8 @@ static void read_wheel_version(const struct gsv_machine *machine, struct gsv_fou
     gsv_names_free(&names);
 }
 
-/* Whether the soname belongs to the name that is searched: a link may lead to another version. */
-static const char *check_file(const struct gsv_machine *machine, const char *path, const char *name)
+const char *gsv_machine_check_file(const struct gsv_machine *machine, const char *path,
+                                   const char *name)
 {
     char soname[GSV_SONAME_BYTES];
     const int fd = gsv_rootfs_open_file(&machine->rootfs, path);
@@ -123,7 +120,7 @@ static bool try_folder(const struct gsv_machine *machine, const char *folder, co
     if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
         !gsv_rootfs_find(&machine->rootfs, path, found->real, NULL))
         return false;
-    fault = check_file(machine, path, name);
+    fault = gsv_machine_check_file(machine, path, name);
     if (fault && !found->fault) {
         found->fault = fault;
         snprintf(found->fault_path, sizeof(found->fault_path), "%s", path);
@@ -329,93 +326,13 @@ static void judge_installed_program(struct gsv_machine *machine)
                        "%s is not in the loader's cache", found.path);
 }
 
-/* --------------------------------------------------------------------------------------- plugin */
-
-static void read_build(struct gsv_machine *machine, const char *path)
-{
-    const int fd = gsv_rootfs_open_file(&machine->rootfs, path);
-    char text[sizeof(machine->plugin_targets) + 32], *rest;
-
-    if (fd < 0)
-        return;
-    if (gsv_elf_find_text(fd, PLUGIN_KEY, text, sizeof(text))) {
-        machine->cuda_version = (int32_t)strtol(text, &rest, 10);
-        if (strncmp(rest, PLUGIN_TARGETS, strlen(PLUGIN_TARGETS)) == 0)
-            snprintf(machine->plugin_targets, sizeof(machine->plugin_targets), "%s",
-                     rest + strlen(PLUGIN_TARGETS));
-    }
-    close(fd);
-}
-
-/* Path of the plugin of a root, "" if there is none. */
-static void find_plugin(struct gsv_machine *machine)
-{
-    const char *const variable = gsv_machine_variable(machine, "GPUSERVE_PLUGIN_DIR");
-    const char *const library = machine->layers[GSV_LAYER_LIBRARY].path;
-    const char *const slash = strrchr(library, '/');
-    const int length = slash ? (int)(slash - library) : 0;
-    char path[3][GSV_ROOTFS_PATH_BYTES] = { "", "", "" };
-
-    if (variable && *variable == '/')
-        snprintf(path[0], sizeof(path[0]), "%.900s/libgpuserve-cuda.so", variable);
-    if (slash) {
-        snprintf(path[1], sizeof(path[1]), "%.*s/libgpuserve-cuda.so", length, library);
-        snprintf(path[2], sizeof(path[2]), "%.*s/gpuserve/libgpuserve-cuda.so", length, library);
-    }
-    for (int i = 0; i < 3; i++) {
-        if (path[i][0] && gsv_rootfs_find(&machine->rootfs, path[i], NULL, NULL)) {
-            memcpy(machine->plugin, path[i], sizeof(path[i]));
-            return;
-        }
-    }
-}
-
-static void find_own_plugin(struct gsv_machine *machine, gpuserve_context *context)
-{
-    gpuserve_error why = GPUSERVE_ERROR_INIT;
-    char *path = NULL;
-
-    if (gsv_plugin_find(context->cuda, &path, &why) == GPUSERVE_OK)
-        snprintf(machine->plugin, sizeof(machine->plugin), "%s", path);
-    else
-        gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);
-    free(path);
-}
-
-static void judge_plugin(struct gsv_machine *machine)
-{
-    const char *fault;
-    char version[32] = "";
-
-    if (!machine->plugin[0]) {
-        if (!machine->is_live && machine->layers[GSV_LAYER_LIBRARY].is_found)
-            gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN,
-                           "install the CUDA plugin: a wheel or package that was built with CUDA",
-                           "libgpuserve-cuda.so is not installed with %s",
-                           machine->layers[GSV_LAYER_LIBRARY].path);
-        return;
-    }
-    read_build(machine, machine->plugin);
-    if (machine->cuda_version > 0)
-        snprintf(version, sizeof(version), "CUDA %d.%d", machine->cuda_version / 1000,
-                 machine->cuda_version % 1000 / 10);
-    fault = check_file(machine, machine->plugin, "libgpuserve-cuda.so");
-    if (fault)
-        gsv_layer_find(machine, GSV_LAYER_PLUGIN, GSV_VERDICT_BROKEN, "install the plugin again",
-                       "%s: %s", machine->plugin, fault);
-    gsv_layer_found(machine, GSV_LAYER_PLUGIN, machine->plugin, version);
-}
-
 void gsv_machine_judge_program(struct gsv_machine *machine, gpuserve_context *context)
 {
-    if (machine->is_live) {
+    if (machine->is_live)
         judge_own_program(machine);
-        find_own_plugin(machine, context);
-    } else {
+    else
         judge_installed_program(machine);
-        find_plugin(machine);
-    }
-    judge_plugin(machine);
+    gsv_machine_judge_plugin(machine, context);
 }
 
 /* -------------------------------------------------------------------------------------- toolkit */
@@ -458,54 +375,23 @@ static void judge_library(struct gsv_machine *machine, size_t i)
                        "%s: %s; %s", found.fault_path, found.fault, libraries[i].without);
     else if (!libraries[i].major && has_other_version(machine, libraries[i].stem, major, &other))
         gsv_layer_find(machine, libraries[i].id, GSV_VERDICT_WARNING,
-                       "pip install 'gpuserve[cuda]', or install the toolkit of the plugin's CUDA",
+                       major == 12
+                           ? "pip install 'gpuserve[cuda12]', or install the toolkit of the "
+                             "plugin's CUDA"
+                           : "pip install 'gpuserve[cuda]', or install the toolkit of the "
+                             "plugin's CUDA",
                        "%s is another version than %s, which the plugin needs; %s", other.path,
                        name, libraries[i].without);
     else
         gsv_layer_find(machine, libraries[i].id, GSV_VERDICT_WARNING,
-                       "pip install 'gpuserve[cuda]', or set CUDA_HOME to a toolkit",
+                       major == 12 ? "pip install 'gpuserve[cuda12]', or set CUDA_HOME to a toolkit"
+                                   : "pip install 'gpuserve[cuda]', or set CUDA_HOME to a toolkit",
                        "%s is not found; %s", name, libraries[i].without);
-}
-
-/* The oldest driver that runs a CUDA version's programs, by CUDA's minor version compatibility. */
-static const char *oldest_driver(int32_t cuda_major)
-{
-    switch (cuda_major) {
-    case 11:
-        return "450.80.02";
-    case 12:
-        return "525.60.13";
-    case 13:
-        return "580";
-    default:
-        return NULL;
-    }
-}
-
-/* The runtime is a part of the plugin; it needs a driver that is new enough. */
-static void judge_runtime(struct gsv_machine *machine)
-{
-    const char *const driver =
-        machine->libcuda.version[0] ? machine->libcuda.version : machine->module;
-    const char *const oldest = oldest_driver(machine->cuda_version / 1000);
-    char version[48];
-
-    if (!machine->plugin[0])
-        return;
-    snprintf(version, sizeof(version), "%d.%d", machine->cuda_version / 1000,
-             machine->cuda_version % 1000 / 10);
-    gsv_layer_found(machine, GSV_LAYER_CUDART, machine->plugin,
-                    machine->cuda_version ? version : "");
-    if (oldest && strchr(driver, '.') && gsv_compare_versions(driver, oldest) < 0)
-        gsv_layer_find(machine, GSV_LAYER_CUDART, GSV_VERDICT_BROKEN,
-                       "update the driver, install the cuda-compat package of the plugin's CUDA "
-                       "(data-center GPUs), or build the plugin with an older toolkit",
-                       "CUDA %s needs driver %s or newer; this one is %s", version, oldest, driver);
 }
 
 void gsv_machine_judge_toolkit(struct gsv_machine *machine)
 {
     for (size_t i = 0; i < N_LIBRARIES; i++)
         judge_library(machine, i);
-    judge_runtime(machine);
+    gsv_machine_judge_runtime(machine);
 }

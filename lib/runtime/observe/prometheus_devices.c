@@ -130,7 +130,7 @@ void gsv_page_devices(struct gsv_buffer *page, gpuserve_context *context)
     if (gsv_device_choose(context, "cpu", &cpu, NULL) == GPUSERVE_OK)
         rows[n++] = host_row(context, &cpu);
     pthread_mutex_lock(&context->lock);
-    has_cuda = context->cuda->backend != NULL;
+    has_cuda = context->cuda->chosen != NULL;
     pthread_mutex_unlock(&context->lock);
     if (has_cuda && gsv_cuda_view_make(&view, context, GSV_VIEW_MEMORY, NULL) == GPUSERVE_OK) {
         for (int32_t i = 0; i < view->n; i++) {

@@ -108,6 +108,134 @@ Test(device, what_a_plugin_logs_reaches_the_context_it_works_for)
     plugin_folder_remove(folder);
 }
 
+static void count_choices(void *user, int32_t level, const char *message)
+{
+    if (level == GPUSERVE_LOG_INFO && strstr(message, "libgpuserve-cuda12.so is used") &&
+        strstr(message, "libgpuserve-cuda.so: driver 550, needs 580"))
+        ++*(int *)user;
+}
+
+static gpuserve_context *context_that_counts(const char *folder, int *n_choices)
+{
+    gpuserve_context_options options = GPUSERVE_CONTEXT_OPTIONS_INIT;
+    gpuserve_context *context = NULL;
+
+    options.plugin_dir = folder;
+    options.log = count_choices;
+    options.log_user = n_choices;
+    options.log_level = GPUSERVE_LOG_INFO;
+    cr_assert_eq(gpuserve_context_create(&context, &options, NULL), GPUSERVE_OK);
+    return context;
+}
+
+/* What doctor and the report of the devices have about the plugin. */
+static void expect_in_reports(gpuserve_context *context, const char *file, const char *reason)
+{
+    char *const text = malloc(65536);
+    size_t size = 0;
+
+    cr_assert_not_null(text);
+    for (int i = 0; i < 2; i++) {
+        const gpuserve_status st =
+            i == 0 ? gpuserve_device_report(context, text, 65536, &size, NULL)
+                   : gpuserve_context_doctor(context, NULL, text, 65536, &size, NULL);
+
+        cr_assert_eq(st, GPUSERVE_OK);
+        cr_expect_neq(strstr(text, file), NULL, "report %d lacks %s: %s", i, file, text);
+        if (reason)
+            cr_expect_neq(strstr(text, reason), NULL, "report %d lacks %s: %s", i, reason, text);
+        else
+            cr_expect_null(strstr(text, "needs 580"), "report %d: %s", i, text);
+    }
+    free(text);
+}
+
+Test(device, the_build_that_fits_the_driver_is_used)
+{
+    static const struct {
+        const char *driver, *first, *second, *used;
+        const char *file, *reason; /* in the reports */
+        int n_logged;
+    } cases[] = {
+        { "590", "plugin-needs-580", "plugin-needs-525", "build for 580", "/libgpuserve-cuda.so",
+          NULL, 0 },
+        { "550", "plugin-needs-580", "plugin-needs-525", "build for 525", "/libgpuserve-cuda12.so",
+          "libgpuserve-cuda.so: driver 550, needs 580", 1 },
+        { "550", NULL, "plugin-needs-525", "build for 525", "/libgpuserve-cuda12.so", NULL, 0 },
+        { "590", NULL, "plugin-needs-525", "build for 525", "/libgpuserve-cuda12.so", NULL, 0 },
+        { "590", "plugin-needs-580", "no-library", "build for 580", "/libgpuserve-cuda.so", NULL,
+          0 },
+    };
+
+    unsetenv("GPUSERVE_PLUGIN_DIR");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_device_info device = { .struct_size = sizeof(device) };
+        gpuserve_error error = GPUSERVE_ERROR_INIT;
+        char folder[PLUGIN_FOLDER_BYTES];
+        gpuserve_context *context;
+        int n_logged = 0;
+
+        setenv("GPUSERVE_TEST_DRIVER", cases[i].driver, 1);
+        plugin_folder_make(folder, cases[i].first);
+        plugin_folder_add_cuda12(folder, cases[i].second);
+        context = context_that_counts(folder, &n_logged);
+        for (int k = 0; k < 2; k++) {
+            cr_expect_eq(gpuserve_device_select(context, "cuda", &device, 1, NULL, NULL, 0, &error),
+                         GPUSERVE_OK, "case %zu: %s", i, error.message);
+            cr_expect_str_eq(device.selector, "cuda:0");
+            cr_expect_str_eq(device.name, cases[i].used, "case %zu", i);
+        }
+        cr_expect_eq(n_logged, cases[i].n_logged, "case %zu", i);
+        expect_in_reports(context, cases[i].file, cases[i].reason);
+        gpuserve_context_unref(&context);
+        plugin_folder_remove(folder);
+    }
+}
+
+Test(device, a_driver_too_old_for_every_build_is_told_what_each_needs)
+{
+    static const struct {
+        const char *driver, *second, *message, *hint;
+    } cases[] = {
+        { "550", NULL, "driver 550, needs 580", "update to 580" },
+        { "470", "plugin-needs-525",
+          "libgpuserve-cuda.so: driver 470, needs 580; libgpuserve-cuda12.so: driver 470, needs "
+          "525",
+          "update to 525" },
+        { "550", "plugin-no-entry", "libgpuserve-cuda12.so: not a gpuserve plugin", "" },
+        { "550", "plugin-no-device", "the driver sees no device", "plug one in" },
+    };
+
+    unsetenv("GPUSERVE_PLUGIN_DIR");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gpuserve_device_info device = { .struct_size = sizeof(device) };
+        char folder[PLUGIN_FOLDER_BYTES];
+        gpuserve_context *context;
+
+        setenv("GPUSERVE_TEST_DRIVER", cases[i].driver, 1);
+        plugin_folder_make(folder, "plugin-needs-580");
+        if (cases[i].second)
+            plugin_folder_add_cuda12(folder, cases[i].second);
+        context = context_with(folder);
+        for (int k = 0; k < 2; k++) { /* a failure is not remembered */
+            gpuserve_error error = GPUSERVE_ERROR_INIT;
+
+            cr_expect_eq(gpuserve_device_select(context, "cuda", &device, 1, NULL, NULL, 0, &error),
+                         GPUSERVE_E_DEVICE, "case %zu", i);
+            cr_expect_eq(error.status, GPUSERVE_E_DEVICE);
+            cr_expect_neq(strstr(error.message, cases[i].message), NULL, "case %zu: %s", i,
+                          error.message);
+            cr_expect_neq(strstr(error.hint, cases[i].hint), NULL, "case %zu: %s", i, error.hint);
+        }
+        setenv("GPUSERVE_TEST_DRIVER", "590", 1); /* updated meanwhile */
+        cr_expect_eq(gpuserve_device_select(context, "cuda", &device, 1, NULL, NULL, 0, NULL),
+                     GPUSERVE_OK, "case %zu", i);
+        cr_expect_str_eq(device.name, "build for 580");
+        gpuserve_context_unref(&context);
+        plugin_folder_remove(folder);
+    }
+}
+
 Test(device, a_working_plugin_is_chosen_by_auto_and_by_name)
 {
     static const char *const text[] = { "on another device" };

@@ -90,6 +90,12 @@ class Root:
                  shared_object("libgpuserve-cuda.so", b"gpuserve-plugin-build cuda=%d" % cuda +
                                (b" targets=" + targets.encode() if targets else b"")))
 
+    def cuda12(self):
+        """The second plugin, for older drivers, and the libraries of its CUDA."""
+        self.put(LIB + "gpuserve/libgpuserve-cuda12.so",
+                 shared_object("libgpuserve-cuda12.so", b"gpuserve-plugin-build cuda=12040 targets=sm_80+sm_90+ptx_90"))
+        self.toolkit(12, "usr/local/cuda-12.4/lib64")
+
     def toolkit(self, major=13, folder="usr/local/cuda/lib64"):
         for stem, number, full in (("cublasLt", major, "%d.1.0.3" % major), ("nvrtc", major, "%d.0.88" % major),
                                    ("cudnn", 9, "9.13.0"), ("curand", 10, "10.4.0.35")):
@@ -318,6 +324,32 @@ def driver_too_old_for_cuda_13(root):
 @stack
 def driver_too_old_for_cuda_12(root):
     root.host("470.256.02", cuda=12080)
+
+
+@stack
+def driver_550_with_both_plugins(root):
+    root.host("550.163.01")
+    root.cuda12()
+
+
+@stack
+def driver_580_with_both_plugins(root):
+    root.host()
+    root.cuda12()
+
+
+@stack
+def driver_too_old_for_both_plugins(root):
+    root.host("470.256.02")
+    root.cuda12()
+
+
+@stack
+def plugin_of_cuda_12_alone_without_its_libraries(root):
+    root.host("535.261.03")
+    root.cuda12()
+    root.remove(LIB + "gpuserve/libgpuserve-cuda.so", "usr/local/cuda-12.4/lib64/libcublasLt.so.12",
+                "usr/local/cuda-12.4/lib64/libnvrtc.so.12")
 
 
 @stack

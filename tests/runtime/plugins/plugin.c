@@ -2,10 +2,14 @@
  * plugin.c - a backend plugin, good or with one fault, selected by PLUGIN_FAULT.
  *
  * The good one is the CPU backend under another name: a working device that is not "cpu". A variant
- * has two devices of 12 GB, for models that only reserve memory.
+ * has two devices of 12 GB, for models that only reserve memory. Two are builds for different
+ * drivers; the driver's version is in GPUSERVE_TEST_DRIVER.
  */
 #include "kernels/kernels.h"
 #include "lib/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 #define FAULT_NONE 0
 #define FAULT_ABI 1
@@ -15,6 +19,8 @@
 #define FAULT_NO_DEVICE 5
 #define FAULT_SMALL 6 /* no fault: two devices of 12 GB, never used up */
 #define FAULT_LOSSY 7 /* copies leave the last byte out */
+#define FAULT_NEEDS_580 8
+#define FAULT_NEEDS_525 9
 
 #if PLUGIN_FAULT != FAULT_NO_ENTRY
 
@@ -66,6 +72,30 @@ static gpuserve_status lossy_transfer(struct gpuserve_device *device,
 }
 #endif
 
+#if PLUGIN_FAULT == FAULT_NEEDS_580 || PLUGIN_FAULT == FAULT_NEEDS_525
+static const int oldest_driver = PLUGIN_FAULT == FAULT_NEEDS_580 ? 580 : 525;
+
+static gpuserve_status count_by_driver(int32_t *count, gpuserve_error *error)
+{
+    const char *const driver = getenv("GPUSERVE_TEST_DRIVER");
+
+    *count = driver && atoi(driver) >= oldest_driver;
+    if (*count > 0)
+        return GPUSERVE_OK;
+    gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "driver %s, needs %d", driver, oldest_driver);
+    return gsv_hint(error, GPUSERVE_E_UNSUPPORTED, "update to %d", oldest_driver);
+}
+
+static gpuserve_status facts_by_driver(int32_t index, struct gpuserve_device_facts *facts,
+                                       gpuserve_error *error)
+{
+    const gpuserve_status st = gsv_backend_cpu()->device_facts(index, facts, error);
+
+    snprintf(facts->name, sizeof(facts->name), "build for %d", oldest_driver);
+    return st;
+}
+#endif
+
 __attribute__((visibility("default"))) const struct gpuserve_backend *
 gpuserve_backend_entry(const struct gpuserve_host *host, gpuserve_error *error);
 
@@ -91,6 +121,9 @@ const struct gpuserve_backend *gpuserve_backend_entry(const struct gpuserve_host
     table.device_open = small_open;
 #elif PLUGIN_FAULT == FAULT_LOSSY
     table.transfer = lossy_transfer;
+#elif PLUGIN_FAULT == FAULT_NEEDS_580 || PLUGIN_FAULT == FAULT_NEEDS_525
+    table.device_count = count_by_driver;
+    table.device_facts = facts_by_driver;
 #endif
     (void)error;
     return &table;
