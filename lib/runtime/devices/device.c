@@ -42,7 +42,7 @@ static void add_refusal(char text[GPUSERVE_ERROR_TEXT_BYTES], const char *path,
 {
     const size_t at = strlen(text);
 
-    snprintf(text + at, GPUSERVE_ERROR_TEXT_BYTES - at, "%s%s: %s", at > 0 ? "; " : "",
+    snprintf(text + at, GPUSERVE_ERROR_TEXT_BYTES - at, "%s%.40s: %.200s", at > 0 ? "; " : "",
              strrchr(path, '/') + 1, why->message);
 }
 
