@@ -10,8 +10,8 @@
  * `latency` times one text of 32 and 128 tokens alone;
  * `square` times one product of 4096 x 4096 x 4096; `checks` runs checks.c; the name of a shape
  * measures it alone. Each measurement is a JSON line; other lines are the plugin's log, which tells
- * the choices among kernels. `int8` measures the shape of BERT-base; each product quantizes its rows
- * itself.
+ * the choices among kernels. `int8` measures the shape of BERT-base; each product quantizes its
+ * rows itself.
  */
 #include "bench.h"
 

@@ -283,8 +283,7 @@ __device__ __forceinline__ void multiply_tiles(const ring<Shape> &from, const st
         gsv_grid_wait();
 #pragma unroll
         for (int i = 0; i < Shape::strips; i++) {
-            const int row =
-                first_row<Shape>(tile, list.across) + i * 64 + warp % GROUP_WARPS * 16;
+            const int row = first_row<Shape>(tile, list.across) + i * 64 + warp % GROUP_WARPS * 16;
             const int column = first_column<Shape>(tile, list.across);
             char *const strip = from.finished + warp * Shape::warp_bytes;
 

@@ -48,7 +48,7 @@ struct gsv_batcher_options {
     uint64_t (*now_ns)(void); /* clock of admission; NULL: gsv_now_ns() */
     bool has_wide;
     bool prefers_wide; /* for short batches: see batch_formation.c */
-    bool retries; /* another replica retries a batch of a lost replica */
+    bool retries;      /* another replica retries a batch of a lost replica */
 };
 
 /* An item in a batch. */

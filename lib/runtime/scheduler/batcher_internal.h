@@ -207,7 +207,8 @@ struct gsv_batch *gsv_begin_retry(struct gsv_batcher *batcher, int32_t group);
 
 /* The ready items wait: every replica is busy, and a batch of them would be partial. */
 bool gsv_holds_back(const struct gsv_batcher *batcher);
-/* Ready items wait until the batch that runs ends: the next one is to be wide (batch_formation.c). */
+/* Ready items wait until the batch that runs ends: the next one is to be wide (batch_formation.c).
+ */
 bool gsv_waits_for_batch(const struct gsv_batcher *batcher);
 
 /* Set the first failure of a request and drop its untaken items. */
