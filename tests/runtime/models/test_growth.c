@@ -60,8 +60,8 @@ static void expect_no_more(struct usage before, const char *what)
     cr_expect_eq(now.descriptors, before.descriptors, "%s", what);
 }
 
-/* Of a sanitizer's heap the size says little; the address sanitizer finds leaks itself. */
-enum { N_SETTLING = IS_SANITIZED ? 20 : 100, N_ROUNDS = IS_SANITIZED ? 100 : 1000 };
+/* The address sanitizer's allocator keeps freed memory and settles late. */
+enum { N_SETTLING = FOR_RACES ? 20 : 100, N_ROUNDS = FOR_RACES ? 100 : 1000 };
 
 Test(growth, a_thousand_models_opened_and_closed_leave_nothing)
 {
