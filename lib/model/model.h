@@ -263,7 +263,7 @@ struct gsv_exec_options {
  * `dtype` or a size overflows. */
 uint64_t gsv_net_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                        uint32_t dtype);
-/* Of these, the weights of the layers' products, which every batch reads. */
+/* Bytes of the layers' weight matrices, a part of gsv_net_bytes(): every batch reads them. */
 uint64_t gsv_product_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                            uint32_t dtype);
 /* Memory of a net of which the last `n_streamed` stored layers are streamed: their products are in

@@ -138,7 +138,7 @@ __device__ __forceinline__ void store_strip(float (&d)[Shape::own_columns / 2],
     __syncwarp(); /* the next strip overwrites the rows */
 }
 
-/* What makes floats of the sums. */
+/* Dequantization parameters of a product: scales and zero points. None for 16-bit floats. */
 template <typename T> struct dequantizer {
 };
 template <> struct dequantizer<int8_t> {
@@ -154,9 +154,9 @@ dequantize(float (&d)[Shape::columns / 2], const int32_t (&sums)[Shape::columns 
            int lane)
 {
     const int own_column = column + lane % 4 * 2;
-    const float2 *column_sums =
+    const float2 *const column_sums =
         reinterpret_cast<const float2 *>(by.weights.column_sum + own_column);
-    const float2 *scales = reinterpret_cast<const float2 *>(by.weights.scale + own_column);
+    const float2 *const scales = reinterpret_cast<const float2 *>(by.weights.scale + own_column);
     float step[2] = {};
     float min[2] = {};
 

@@ -19,14 +19,12 @@ const int SWIZZLE_BYTES = 1024; /* alignment of a tile */
 
 template <typename T> constexpr int k_tile = K_BYTES / static_cast<int>(sizeof(T)); /* elements */
 
-/* Sums and outputs of a product of T. */
+/* Accumulator type of a product of T. */
 template <typename T> struct product_of {
     typedef float sum;
-    typedef T out;
 };
 template <> struct product_of<int8_t> {
     typedef int32_t sum;
-    typedef half out;
 };
 
 /* `n_strips`: 64-row strips of a tile, all of one group. `n_splits`: parts of k, of a block each.

@@ -46,7 +46,7 @@ gpuserve_status gsv_device_cuda(gpuserve_context *context, const struct gpuserve
  */
 
 #define GSV_PLUGIN_BUILDS 2
-/* Of the CUDA plugin: libgpuserve-cuda.so, libgpuserve-cuda12.so. */
+/* Builds of the CUDA plugin, newest CUDA first: libgpuserve-cuda.so, libgpuserve-cuda12.so. */
 #define GSV_CUDA_BUILDS  \
     {                    \
         "cuda", "cuda12" \

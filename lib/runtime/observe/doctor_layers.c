@@ -214,7 +214,7 @@ static void check_selector(struct gsv_machine *machine, gpuserve_context *contex
         gsv_layer_find(machine, GSV_LAYER_DEVICES, GSV_VERDICT_BROKEN, why.hint, "%s", why.message);
 }
 
-/* What the backend of this process says. */
+/* Result of the device count by the CUDA backend of this process. */
 struct backend_answer {
     gpuserve_status status;
     const struct gpuserve_backend *backend; /* NULL if the plugin could not be loaded */
