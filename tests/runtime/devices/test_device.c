@@ -128,7 +128,7 @@ static gpuserve_context *context_that_counts(const char *folder, int *n_choices)
     return context;
 }
 
-/* Text of gpuserve_doctor() and of gpuserve_device_report(), both with an object about the plugin. */
+/* Both reports, gpuserve_device_report() and gpuserve_context_doctor(), name the plugin. */
 static void expect_in_reports(gpuserve_context *context, const char *file, const char *reason)
 {
     char *const text = malloc(65536);
