@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Count the tests of a `meson test` run: count_tests.py testlog.json [--complete]
+"""Count the tests of a `meson test` run: count_tests.py testlog.json [--complete | --take-timeouts]
 
 One line of the log is one program. What it printed says how many tests it held:
 
@@ -11,6 +11,8 @@ A line "note: ..." of a program is printed again, so that a run's log tells what
 A program that failed is named with the lines of its output that say why, the last eight of them, behind
 "    | ", so that the end of a long log is enough to see what failed.
 The programs that took longest are named with their seconds, while others ran beside them.
+With --take-timeouts only the programs that reached their time limit are named, one a line, and their lines leave the log:
+a caller runs them again.
 A program that says all is well and yet fails (a leak found at exit, a timeout) is one failure
 more. With --complete, so is a program of tests/programs.txt that did not run. Ends with the line "N passed, N failed"; exit status 1 on a failure, or when nothing ran.
 """
@@ -61,11 +63,27 @@ def last_line(test):
     return lines[-1] if lines else "it gives no reason"
 
 
+def take_timeouts(path):
+    lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    ended = []
+    for line in lines:
+        test = json.loads(line)
+        if test["result"] == "TIMEOUT":
+            print(test["name"].split(" / ")[-1])
+        else:
+            ended.append(line)
+    pathlib.Path(path).write_text("".join(ended), encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("log")
     parser.add_argument("--complete", action="store_true")
+    parser.add_argument("--take-timeouts", action="store_true")
     options = parser.parse_args()
+    if options.take_timeouts:
+        take_timeouts(options.log)
+        return 0
     total, results, durations = [0, 0, 0], {}, {}
     if not pathlib.Path(options.log).exists():
         sys.exit("no test was run: none of those chosen belongs to this build's suites")

@@ -90,6 +90,20 @@ def test_a_failure_says_why():
     assert count_tests.reasons(log_line("FAIL", "one\n\ntwo\n")) == ["one", "two"]
 
 
+def test_a_program_without_an_end_is_taken_from_the_log():
+    output = io.StringIO()
+    lines = [json.dumps({**log_line(result), "name": f"suite / {name}"}) + "\n"
+             for name, result in (("good", "OK"), ("hung", "TIMEOUT"), ("bad", "FAIL"), ("stopped", "INTERRUPT"))]
+    with tempfile.NamedTemporaryFile("w+", suffix=".json") as log, contextlib.redirect_stdout(output):
+        log.writelines(lines)
+        log.flush()
+        sys.argv = ["count_tests.py", "--take-timeouts", log.name]
+        assert count_tests.main() == 0
+        with open(log.name, encoding="utf-8") as rest:
+            assert list(rest) == [lines[0], *lines[2:]]
+    assert output.getvalue() == "hung\n"
+
+
 def test_a_program_that_did_not_run_is_a_failure():
     """A build folder without tests ran a fifth of the programs, and all of them passed."""
     listed = select_tests.read_list()
