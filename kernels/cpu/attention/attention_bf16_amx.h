@@ -86,6 +86,35 @@ static void pack_values(const struct attention_bf16_head *h)
             pack_value_block(h, key, from);
 }
 
+/* Finishes the scores of keys from `key` to before `end`, and returns the maximum of each lane. The
+ * maxima stay in registers: an array that is indexed by a variable waits for its own stores. */
+GSV_INLINE void finish_scores(const struct attention_bf16_head *h, int32_t query, int32_t key,
+                              int32_t end, int vectors, vf largest[VECTORS])
+{
+    float *at = h->scores + (size_t)key * PANEL;
+    const bool changes = h->bias || h->layout.after < h->length;
+    vf most[VECTORS];
+
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        most[v] = largest[v];
+    for (int32_t k = key; k < end; k++, at += PANEL) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            vf x = vf_load(at + v * GSV_VL);
+
+            if (changes) {
+                x = finish_score(h, x, query + v * GSV_VL, k);
+                vf_store(at + v * GSV_VL, x);
+            }
+            most[v] = vf_max(x, most[v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        largest[v] = most[v];
+}
+
 /* The scores of a panel, and the maximum of each lane. */
 static void score_panel(const struct attention_bf16_head *h, const struct gsv_key_range *keys,
                         int32_t query, int vectors, vf largest[VECTORS])
@@ -94,18 +123,14 @@ static void score_panel(const struct attention_bf16_head *h, const struct gsv_ke
 
     for (int32_t key = keys->first; key < keys->end; key += KEY_BLOCK) {
         const int32_t end = keys->end - key < KEY_BLOCK ? keys->end : key + KEY_BLOCK;
-        float *scores = h->scores + (size_t)key * PANEL;
 
         multiply(h->keys + (size_t)key * h->key_ld, h->key_ld, h->queries,
-                 end - key > GSV_TILE_HEIGHT ? 2 : 1, vectors, steps, scores);
-        for (int32_t k = key; k < end; k++, scores += PANEL) {
-            for (int v = 0; v < vectors; v++) {
-                const vf x = finish_score(h, vf_load(scores + v * GSV_VL), query + v * GSV_VL, k);
-
-                vf_store(scores + v * GSV_VL, x);
-                largest[v] = vf_max(x, largest[v]);
-            }
-        }
+                 end - key > GSV_TILE_HEIGHT ? 2 : 1, vectors, steps,
+                 h->scores + (size_t)key * PANEL);
+        if (vectors == VECTORS)
+            finish_scores(h, query, key, end, VECTORS, largest);
+        else
+            finish_scores(h, query, key, end, HALF, largest);
     }
 }
 
