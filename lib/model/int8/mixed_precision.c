@@ -13,7 +13,6 @@
  *
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
-#include "lib/model/encoder/encoder.h"
 #include "lib/model/encoder/rows.h"
 #include "lib/model/weights/weights.h"
 
@@ -22,18 +21,11 @@
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/int8/int8.h"
 #include "lib/model/int8/keep_order.h"
+#include "lib/model/int8/staged_run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A stream with activations for the probes. */
-struct probe {
-    struct gpuserve_stream *stream;
-    char *memory; /* device memory */
-    struct gsv_activations at;
-    uint64_t program; /* program number of the next batch: each batch issues different operations */
-};
 
 struct mixer {
     struct gsv_net *net;
@@ -44,7 +36,7 @@ struct mixer {
     int32_t n_threads;
     uint32_t exact_dtype; /* of full precision, the reference */
     uint32_t kept_dtype;  /* of the kept products in this trial */
-    struct probe probe;
+    struct gsv_staged_run exact;
     char *exact_weights; /* device memory for the largest product */
     int32_t columns;     /* columns of a vector */
     size_t row_bytes;    /* bytes of a row of the hidden states */
@@ -72,50 +64,6 @@ static size_t n_texts(const struct mixer *m)
 }
 
 /* --------------------------------------------------------------------------- setup and teardown */
-
-static struct gsv_exec_options work_options(const struct mixer *m, uint32_t dtype)
-{
-    return (struct gsv_exec_options){
-        .dtype = dtype,
-        .n_threads = m->n_threads,
-        .max_tokens = m->host->n_tokens,
-        .max_sequences = m->host->n_sequences,
-        .max_seqlen = m->host->max_seqlen,
-    };
-}
-
-static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t dtype,
-                                  gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = m->net->backend;
-    const struct gsv_exec_options options = work_options(m, dtype);
-    struct gsv_exec_layout layout;
-    struct gpuserve_stream_options stream;
-    void *memory;
-    gpuserve_status st;
-
-    if (!gsv_exec_layout(m->net->spec, backend, &options, &layout))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "the probe batch has no tokens");
-    st = backend->memory_alloc(m->net->device, &memory, (size_t)layout.total_bytes, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    probe->memory = memory;
-    probe->at = gsv_map_activations(&layout, probe->memory, options.max_tokens);
-    st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, &probe->at,
-                             probe->memory + layout.neighbours, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    stream = gsv_stream_options(m->net->spec, backend, &options, &layout);
-    return backend->stream_create(m->net->device, &probe->stream, &stream, error);
-}
-
-static void close_probe(struct mixer *m, struct probe *probe)
-{
-    m->net->backend->stream_destroy(&probe->stream);
-    if (probe->memory)
-        m->net->backend->memory_free(m->net->device, probe->memory);
-    probe->memory = NULL;
-}
 
 static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
 {
@@ -164,13 +112,13 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     m->exact_weights = memory;
-    return open_probe(m, &m->probe, m->exact_dtype, error);
+    return gsv_staged_open(&m->exact, net, m->host, m->exact_dtype, m->n_threads, error);
 }
 
 /* Free what only the full-precision run needs. */
 static void end_exact(struct mixer *m)
 {
-    close_probe(m, &m->probe);
+    gsv_staged_close(&m->exact);
     if (m->exact_weights)
         m->net->backend->memory_free(m->net->device, m->exact_weights);
     m->exact_weights = NULL;
@@ -191,29 +139,6 @@ static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtyp
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* One batch: product `step` of all layers and the operations after it, or the embedding (-1). */
-static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = m->net->backend;
-    const int32_t stages = gsv_stage_count(m->net->spec);
-    struct probe *probe = &m->probe;
-    struct gpuserve_batch batch;
-    int32_t replayed = 0;
-    float one;
-    gpuserve_status st =
-        backend->batch_begin(probe->stream, probe->program++, m->host, &batch, &replayed, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = step < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
-                  : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / stages,
-                                     step % stages);
-    if (st != GPUSERVE_OK)
-        return gsv_abandon_batch(backend, probe->stream, st, error);
-    st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
-    return st == GPUSERVE_OK ? backend->stream_wait(probe->stream, error) : st;
-}
-
 /* Run a product in full precision, with a linear created for this call. */
 static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *error)
 {
@@ -226,7 +151,7 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
     *link = NULL;
     st = make_linear(m, index, m->exact_dtype, m->exact_weights, link, error);
     if (st == GPUSERVE_OK)
-        st = run_product(m, step, error);
+        st = gsv_staged_step(&m->exact, step, error);
     m->net->backend->linear_destroy(link);
     *link = rounded;
     return st;
@@ -286,7 +211,8 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const ch
 static gpuserve_status make_vectors(struct mixer *m, const char *hidden, float *vectors,
                                     gpuserve_error *error)
 {
-    const struct gsv_exec_options options = work_options(m, GPUSERVE_DTYPE_INT8);
+    const struct gsv_exec_options options =
+        gsv_staged_options(m->host, GPUSERVE_DTYPE_INT8, m->n_threads);
     struct gsv_exec *work;
     gpuserve_status st = gsv_exec_create(&work, m->net, &options, error);
 
@@ -302,14 +228,14 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     const int32_t stages = gsv_stage_count(m->net->spec);
     char *hidden = gsv_alloc_mapped(bytes); /* not of a heap, which would keep its pages */
     gpuserve_status st =
-        hidden ? run_product(m, -1, error)
+        hidden ? gsv_staged_step(&m->exact, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
     for (int32_t i = 0; i < m->net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
         st = m->net->backend->memory_read(
-            m->net->device, hidden, gsv_token_input(m->net->spec, &m->probe.at), bytes, error);
+            m->net->device, hidden, gsv_token_input(m->net->spec, &m->exact.at), bytes, error);
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);
@@ -475,7 +401,7 @@ static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuser
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    while (high - low > 1 + high / 8 && st == GPUSERVE_OK) {
+    while (high - low > 1 + high / COARSE && st == GPUSERVE_OK) {
         const int32_t middle = low + (high - low) / 2;
         st = keep_and_measure_all(m, middle, error);
         if (m->is_near_enough)
