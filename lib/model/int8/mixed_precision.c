@@ -5,8 +5,9 @@
  * any probe is too low, more products are kept in higher precision (exponential, then binary
  * search). Errors of early layers grow in later ones, and the input of the second feed-forward
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
- * many. If that fails, other orders are tried. Kept products have bfloat16 weights, half the memory
- * of float32; if that does not suffice, float32.
+ * many. If that fails, other orders are tried. Kept products have weights of 16 bits, half the
+ * memory of float32: bfloat16, then float16. If that does not suffice, attention that rounds to
+ * bfloat16 computes in float32; then kept products are float32, too.
  *
  * A few texts say little about others: with peaked attention one in a hundred loses ten times as
  * much as most. The worst probes are measured first; the others only if these pass.
@@ -481,20 +482,64 @@ static gpuserve_status try_dtype(struct mixer *m, uint32_t dtype, struct reached
     return st;
 }
 
-static bool has_bfloat16(const struct mixer *m)
+/* True if activations in this dtype are those between the products. */
+static bool fits_between(const struct mixer *m, uint32_t dtype)
 {
     return m->exact_dtype == GPUSERVE_DTYPE_FLOAT32 &&
-           m->net->backend->activation_size(GPUSERVE_DTYPE_BFLOAT16) == sizeof(float);
+           m->net->backend->activation_size(dtype) == sizeof(float);
 }
 
+/* As try_dtype(), if the device has products in the dtype and it holds the weights: linear_create
+ * refuses them otherwise. */
+static gpuserve_status try_if_present(struct mixer *m, uint32_t dtype, struct reached *best,
+                                      gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    if (m->is_near_enough || !fits_between(m, dtype))
+        return GPUSERVE_OK;
+    st = try_dtype(m, dtype, best, error);
+    if (st != GPUSERVE_E_UNSUPPORTED)
+        return st;
+    st = keep(m, 0, error);
+    drop_other(m);
+    return st;
+}
+
+/* Attention in float32, and kept products in float16 again. `rounded` is the result without kept
+ * products before: the same result shows that attention rounds nothing on this device. */
+static gpuserve_status try_exact_attention(struct mixer *m, const struct reached *rounded,
+                                           struct reached *best, gpuserve_error *error)
+{
+    struct gsv_int8_facts *facts = &m->net->int8;
+    gpuserve_status st;
+
+    if (m->is_near_enough || !fits_between(m, GPUSERVE_DTYPE_FLOAT16))
+        return GPUSERVE_OK;
+    facts->exact_attention = true;
+    st = measure_all(m, error);
+    if (st != GPUSERVE_OK || m->is_near_enough)
+        return st;
+    note(m, best);
+    facts->exact_attention = facts->cosine != rounded->cosine || m->expected != rounded->expected;
+    return facts->exact_attention ? try_if_present(m, GPUSERVE_DTYPE_FLOAT16, best, error) : st;
+}
+
+/* From the fastest to the most exact. Products in bfloat16 round their inputs where the processor
+ * has instructions for them; those in float16 round the weights alone. */
 static gpuserve_status choose(struct mixer *m, gpuserve_error *error)
 {
-    struct reached best = { -1.0f, -2.0f };
+    struct reached best = { -1.0f, -2.0f }, rounded;
     gpuserve_status st = measure_all(m, error);
 
     note(m, &best);
-    if (st == GPUSERVE_OK && !m->is_near_enough && has_bfloat16(m))
-        st = try_dtype(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
+    rounded = best;
+    if (st == GPUSERVE_OK)
+        st = try_if_present(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
+    if (st == GPUSERVE_OK)
+        st = try_if_present(m, GPUSERVE_DTYPE_FLOAT16, &best, error);
+    if (st == GPUSERVE_OK)
+        st = try_exact_attention(m, &rounded, &best, error);
     if (st == GPUSERVE_OK && !m->is_near_enough)
         st = try_dtype(m, m->exact_dtype, &best, error);
     return st == GPUSERVE_OK && !m->is_near_enough ? refuse(m, &best, error) : st;
