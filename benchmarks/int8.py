@@ -3,7 +3,8 @@
 
 Each model is loaded in int8, on each instruction set of this processor that computes int8 in its own way. It
 must be refused, or hold the bound on each of the 608 texts of tests/python/test_int8.py. Writes
-DATE-int8.json and the table of docs/accuracy.md between its markers. GPUSERVE_LIBRARY names the library.
+DATE-int8.json and the table of docs/accuracy.md between its markers; with --sets the other rows are those of the newest
+file there. GPUSERVE_LIBRARY names the library.
 """
 import argparse
 import datetime
@@ -67,18 +68,30 @@ def apart(isa, *words):
     return json.loads(done.stdout)
 
 
-def measure_sets(folder):
+def measure_sets(folder, sets):
     """A row for each instruction set of this processor. One float32 reference: sets differ by 1e-6 there."""
     rows = []
     with tempfile.TemporaryDirectory() as temp:
         reference = os.path.join(temp, "reference.npy")
         np.save(reference, encode(folder, "float32")[0])
-        for isa in SETS:
+        for isa in sets:
             row = apart(isa, folder, reference)
             if row["isa"] == isa:  # else the processor does not have it
                 rows.append(row)
                 print(Path(folder).name, json.dumps(row), flush=True)
     return rows
+
+
+def newest(folder):
+    """The models of the newest file of results."""
+    files = sorted(folder.glob("*-int8.json"))
+    return json.loads(files[-1].read_text(encoding="utf-8"))["models"] if files else {}
+
+
+def updated(old, new):
+    """The rows of a model, in the order of the sets."""
+    rows = {row["isa"]: row for row in old + new}
+    return [rows[isa] for isa in SETS if isa in rows]
 
 
 def is_broken(row):
@@ -111,11 +124,15 @@ def main():
     parser = argparse.ArgumentParser(description="Compare int8 with float32.")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--sets", default="", help="instruction sets, with commas between them")
     args = parser.parse_args()
-    result = {"date": datetime.date.today().isoformat(), **machine(), "bound": BOUND, "models": {}}
+    result = {"date": datetime.date.today().isoformat(), **machine(), "bound": BOUND,
+              "models": newest(args.results) if args.sets and args.results else {}}
     broken = 0
     for folder in args.models:
-        rows = result["models"][Path(folder).name] = measure_sets(folder)
+        name = Path(folder).name
+        rows = measure_sets(folder, args.sets.split(",") if args.sets else SETS)
+        result["models"][name] = updated(result["models"].get(name, []), rows)
         broken += sum(map(is_broken, rows))
     if args.results:
         name = f"{result['date']}-int8.json"

@@ -88,7 +88,8 @@ class Limit:
             kinds = {"pure": {"attention": precision, "kept": [], "rest": precision}}
             if precision == "int8" and int8:
                 kept = NAMES.get(int8["kept_dtype"], "fp32")
-                kinds["mix"] = {"attention": self.attention_dtype(), "kept": int8["kept"], "rest": kept}
+                attention = "fp32" if int8.get("float32_attention") else self.attention_dtype()
+                kinds["mix"] = {"attention": attention, "kept": int8["kept"], "rest": kept}
             bounds[precision] = {
                 kind: {"attention": how["attention"], "kept": len(how["kept"]), "kept_dtype": how["rest"],
                        **{workload: [self.texts_per_s(rates, precision, how, tokens) for rates in self.rates]

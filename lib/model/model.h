@@ -414,11 +414,12 @@ void gsv_net_free(struct gsv_net **net);
  */
 struct gsv_int8_facts {
     bool is_measured;
-    float cosine; /* minimum over all probes */
+    bool exact_attention; /* in float32, where the processor would round it to bfloat16 */
+    float cosine;         /* minimum over all probes */
     int32_t n_probes;
     int32_t n_products, n_layer_products, n_kept;
     uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bitmap: products that compute in kept_dtype */
-    uint32_t kept_dtype;                  /* BFLOAT16 or FLOAT32, on a GPU FLOAT16 */
+    uint32_t kept_dtype;                  /* BFLOAT16, FLOAT16 or FLOAT32; on a GPU FLOAT16 */
 };
 
 static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t product)

@@ -20,6 +20,7 @@ struct attention_case {
     int32_t positions;     /* POSITION_* */
     int32_t position_rows; /* an even number */
     int32_t left_out;      /* last keys of each text that no query reads; one key stays */
+    bool exact;
 };
 
 static const struct attention_case cases[] = {
@@ -148,6 +149,7 @@ static float *run(const struct target *t, uint32_t dtype, const struct attention
         .position_query = c->positions & POSITION_QUERY ? in->position_query : NULL,
         .position_index = in->index,
         .position_rows = c->position_rows,
+        .exact = c->exact,
     };
 
     count_keys(c, counts);
@@ -189,6 +191,28 @@ Test(attention, every_target_matches_ref)
 Test(attention, int8_streams_match_ref_as_bfloat16_does)
 {
     match_ref(GPUSERVE_DTYPE_INT8, 3e-3f, 2e-3f);
+}
+
+/* The bits are those of a float32 stream, whatever the processor rounds otherwise. */
+Test(attention, exact_attention_of_an_int8_stream_is_in_float32)
+{
+    for (size_t i = 0; i < N_CASES; i++) {
+        struct attention_case c = cases[i];
+        struct inputs in = make_inputs(&c);
+
+        for (int b = 1; b < target_count(); b++) {
+            float *want = run(target_at(b), GPUSERVE_DTYPE_FLOAT32, &c, &in), *got;
+
+            c.exact = true;
+            got = run(target_at(b), GPUSERVE_DTYPE_INT8, &c, &in);
+            c.exact = false;
+            cr_expect_arr_eq(got, want, (size_t)in.n_tokens * in.width * sizeof(*got),
+                             "%s, case %zu", target_at(b)->name, i);
+            free_floats(got);
+            free_floats(want);
+        }
+        free_inputs(&in);
+    }
 }
 
 /* A NaN in one text affects only the same head of the same text. */

@@ -728,7 +728,7 @@ Test(model_bad, unknown_dtypes_and_poolings_are_refused)
     cr_expect_null(net);
     cr_expect_eq(gsv_net_bytes(spec, backend, 99), GSV_TOO_MANY_BYTES);
     cr_expect_eq(gsv_net_load(&net, spec, backend, device, &empty, &error), GPUSERVE_E_INVALID);
-    cr_expect_str_eq(error.message, "the calibration batch has no tokens");
+    cr_expect_str_eq(error.message, "the batch has no tokens");
     cr_expect_null(net);
     gsv_spec_free(&spec);
     cr_expect_eq(gsv_spec_load(&spec, dir, NULL, 7, &error), GPUSERVE_E_INVALID, "pooling 7");

@@ -4,12 +4,16 @@ numbers.
 
 The measurement at loading sees 245 texts, and this test 608 others.
 """
+import os
 import re
 import shutil
+import time
+import unittest.mock
+from pathlib import Path
 
 import random_families
 from common import Case, main, model, numbers
-from gpuserve import Context, Model, errors
+from gpuserve import Context, Model, devices, errors
 from random_families import BOUND, MEAN, Shape, other_texts
 from random_models import HARD, Kind, make
 
@@ -66,6 +70,36 @@ class Int8(Case):
             if heads == 2:  # the errors of the other one differ between instruction sets
                 self.assertTrue(facts["kept"], (seed, facts))
 
+    def test_what_bfloat16_does_not_hold_computes_in_float32(self):
+        """Peaked attention. Where the processor has products in bfloat16, kept products with inputs in float32 suffice for
+        the first model, and the second needs attention in float32 too."""
+        rounds = devices()[0].isa in ROUNDS
+        for kind, in_float32 in ((INPUTS_IN_FLOAT32, False), (ATTENTION_IN_FLOAT32, rounds)):
+            facts = self.expect_bound(kind)
+            self.assertEqual(facts["float32_attention"], in_float32, facts)
+            if rounds:
+                self.assertEqual(facts["kept_dtype"], "float16", facts)
+
+    def test_float32_attention_is_restored_from_the_weights_cache(self):
+        path = make(self.path("restored"), ATTENTION_IN_FLOAT32)
+        folder = Path(self.path("weights"))
+        texts = self.texts[::8]
+        time.sleep(3)  # files that changed a moment ago are not kept
+        with unittest.mock.patch.dict(os.environ, GPUSERVE_WEIGHTS_CACHE=str(folder)), Context() as context:
+            with Model(path, device="cpu", dtype="int8", context=context) as opened:
+                want, facts = opened.encode(texts), opened.info()["int8"]
+            file, = folder.iterdir()
+            written = file.stat()
+            with Model(path, device="cpu", dtype="int8", context=context) as opened:
+                got, restored = opened.encode(texts), opened.info()["int8"]
+        self.assertEqual(file.stat().st_ino, written.st_ino, "the file was written again, so not used")
+        self.assertEqual(restored, facts)
+        self.assertEqual(facts["float32_attention"], devices()[0].isa in ROUNDS)
+        self.assertEqual(got.tobytes(), want.tobytes())
+        measured = self.open(path, "int8")
+        for i, text in enumerate(texts[:8]):  # alone, not in a batch
+            self.assertEqual(measured.encode(text).tobytes(), want[i].tobytes(), text)
+
     @numbers
     def test_hard_models_hold_the_bound(self):
         """Some may be refused where kept products are float32, of which there are fewer; most are not."""
@@ -116,6 +150,10 @@ class Int8(Case):
 
 
 KEPT = ((24, 2, 6), (30, 4, 4))
+INPUTS_IN_FLOAT32 = Kind(1, layers=3, peak=10)
+ATTENTION_IN_FLOAT32 = Kind(1, layers=3, peak=20)
+#: The instruction sets that have products in bfloat16, and round attention to it.
+ROUNDS = ("avx512_bf16", "avx512_amx", "neon_bf16")
 REFUSED = Kind(1, hidden=256, heads=2, layers=8, peak=40)
 
 if __name__ == "__main__":

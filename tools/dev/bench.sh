@@ -71,9 +71,10 @@ usage: ./dev bench peers [--model NAME] [--quick] [--threads N] [--rounds N] [--
            what bfloat16, int8, int8 and binary vectors and fewer dimensions cost a linear head, on movie reviews
        ./dev bench float8
            what products of float8 would cost in accuracy next to int8, computed by torch on the same texts
-       ./dev bench int8 [MODEL...]
+       ./dev bench int8 [--sets ISA,...] [MODEL...]
            int8 of every packaged model against float32, on each instruction set of this machine; without
-           MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models
+           MODEL all of them, and the table of docs/accuracy.md is renewed: 20 minutes, 560 MB of models;
+           --sets: only these, and their rows of the table are renewed
        ./dev bench matmul [DEVICE [SIDE...]]
            the matrix product step by step, from naive to all that the device has
        ./dev bench lessons [--quick]
@@ -339,7 +340,11 @@ bench_int8()
 {
     local venv folders models=(all-MiniLM-L6-v2 paraphrase-MiniLM-L3-v2 splade-tiny multilingual-e5-small all-mpnet-base-v2)
     local results=(--results benchmarks/results)
-    if [[ $# != 0 ]]; then
+    if [[ ${1:-} == --sets ]]; then
+        results+=(--sets "${2:?--sets needs instruction sets}")
+        shift 2
+        [[ $# == 0 ]] || models=("$@")
+    elif [[ $# != 0 ]]; then
         models=("$@")
         results=()
     fi

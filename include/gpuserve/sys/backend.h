@@ -299,7 +299,8 @@ struct gpuserve_op_attention {
     const int32_t               *position_index; /**< [2 * bias_span - 1], 0 to position_rows - 1;
                                                       ascending */
     int32_t                      position_rows;
-    int32_t                      reserved;
+    int32_t                      exact; /**< 1: not rounded to bfloat16 on a host, whatever the dtype;
+                                             other devices ignore it */
 };
 
 /** One copy into device memory that runs beside the operations of a batch: the weights of a layer

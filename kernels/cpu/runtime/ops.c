@@ -71,11 +71,11 @@ ROW_OPERATION(glu, glu, op->rows, 2 * op->cols)
 ROW_OPERATION(route, route, op->rows, op->experts)
 ROW_OPERATION(add_scaled, add_scaled, op->rows, op->cols)
 
-/* True if the next product is in float32: the attention of a model that otherwise rounds then stays
- * exact too. */
+/* True also if the next product is in float32: the attention of a model that otherwise rounds then
+ * stays exact too. */
 static bool is_exact(const struct gpuserve_op_attention *op)
 {
-    return op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32;
+    return op->exact || (op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32);
 }
 
 /* True for options that attention_bf16 lacks. */

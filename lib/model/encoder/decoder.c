@@ -73,6 +73,7 @@ gpuserve_status gsv_cross_attend(const struct gsv_pass *pass, int32_t layer,
         .n_kv_heads = config->n_kv_heads,
         .head_size = config->head_size,
         .scale = config->attention_scale,
+        .exact = net->int8.exact_attention,
     };
     gpuserve_status st;
 

@@ -319,6 +319,7 @@ static gpuserve_status attend(const struct gsv_pass *pass, int32_t number)
         .position_index = gsv_net_address(pass->net, spec->position_index),
         .position_rows = 2 * config->relative.span,
         .reader = gsv_stage_linear(pass->net, number, GSV_STAGE_PROJECT),
+        .exact = pass->net->int8.exact_attention,
     };
     gpuserve_status st = add_value(pass, layer);
 

@@ -5,15 +5,15 @@
  * any probe is too low, more products are kept in higher precision (exponential, then binary
  * search). Errors of early layers grow in later ones, and the input of the second feed-forward
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
- * many. If that fails, other orders are tried. Kept products have bfloat16 weights, half the memory
- * of float32; if that does not suffice, float32.
+ * many. If that fails, other orders are tried. Kept products have weights of 16 bits, half the
+ * memory of float32: bfloat16, then float16. If that does not suffice, attention that rounds to
+ * bfloat16 computes in float32; then kept products are float32, too.
  *
  * A few texts say little about others: with peaked attention one in a hundred loses ten times as
  * much as most. The worst probes are measured first; the others only if these pass.
  *
  * Vectors are bitwise independent of batch and threads, and so is the selection.
  */
-#include "lib/model/encoder/encoder.h"
 #include "lib/model/encoder/rows.h"
 #include "lib/model/weights/weights.h"
 
@@ -22,18 +22,11 @@
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/int8/int8.h"
 #include "lib/model/int8/keep_order.h"
+#include "lib/model/int8/staged_run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A stream with activations for the probes. */
-struct probe {
-    struct gpuserve_stream *stream;
-    char *memory; /* device memory */
-    struct gsv_activations at;
-    uint64_t program; /* program number of the next batch: each batch issues different operations */
-};
 
 struct mixer {
     struct gsv_net *net;
@@ -44,7 +37,7 @@ struct mixer {
     int32_t n_threads;
     uint32_t exact_dtype; /* of full precision, the reference */
     uint32_t kept_dtype;  /* of the kept products in this trial */
-    struct probe probe;
+    struct gsv_staged_run exact;
     char *exact_weights; /* device memory for the largest product */
     int32_t columns;     /* columns of a vector */
     size_t row_bytes;    /* bytes of a row of the hidden states */
@@ -72,50 +65,6 @@ static size_t n_texts(const struct mixer *m)
 }
 
 /* --------------------------------------------------------------------------- setup and teardown */
-
-static struct gsv_exec_options work_options(const struct mixer *m, uint32_t dtype)
-{
-    return (struct gsv_exec_options){
-        .dtype = dtype,
-        .n_threads = m->n_threads,
-        .max_tokens = m->host->n_tokens,
-        .max_sequences = m->host->n_sequences,
-        .max_seqlen = m->host->max_seqlen,
-    };
-}
-
-static gpuserve_status open_probe(struct mixer *m, struct probe *probe, uint32_t dtype,
-                                  gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = m->net->backend;
-    const struct gsv_exec_options options = work_options(m, dtype);
-    struct gsv_exec_layout layout;
-    struct gpuserve_stream_options stream;
-    void *memory;
-    gpuserve_status st;
-
-    if (!gsv_exec_layout(m->net->spec, backend, &options, &layout))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "the probe batch has no tokens");
-    st = backend->memory_alloc(m->net->device, &memory, (size_t)layout.total_bytes, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    probe->memory = memory;
-    probe->at = gsv_map_activations(&layout, probe->memory, options.max_tokens);
-    st = gsv_fill_neighbours(m->net, options.max_tokens, m->host, &probe->at,
-                             probe->memory + layout.neighbours, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    stream = gsv_stream_options(m->net->spec, backend, &options, &layout);
-    return backend->stream_create(m->net->device, &probe->stream, &stream, error);
-}
-
-static void close_probe(struct mixer *m, struct probe *probe)
-{
-    m->net->backend->stream_destroy(&probe->stream);
-    if (probe->memory)
-        m->net->backend->memory_free(m->net->device, probe->memory);
-    probe->memory = NULL;
-}
 
 static gpuserve_status alloc_host(struct mixer *m, gpuserve_error *error)
 {
@@ -164,13 +113,13 @@ static gpuserve_status mixer_init(struct mixer *m, gpuserve_error *error)
     if (st != GPUSERVE_OK)
         return st;
     m->exact_weights = memory;
-    return open_probe(m, &m->probe, m->exact_dtype, error);
+    return gsv_staged_open(&m->exact, net, m->host, m->exact_dtype, m->n_threads, error);
 }
 
 /* Free what only the full-precision run needs. */
 static void end_exact(struct mixer *m)
 {
-    close_probe(m, &m->probe);
+    gsv_staged_close(&m->exact);
     if (m->exact_weights)
         m->net->backend->memory_free(m->net->device, m->exact_weights);
     m->exact_weights = NULL;
@@ -191,29 +140,6 @@ static gpuserve_status make_linear(struct mixer *m, int32_t index, uint32_t dtyp
     return m->net->backend->linear_create(m->net->device, linear, memory, &source, error);
 }
 
-/* One batch: product `step` of all layers and the operations after it, or the embedding (-1). */
-static gpuserve_status run_product(struct mixer *m, int32_t step, gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = m->net->backend;
-    const int32_t stages = gsv_stage_count(m->net->spec);
-    struct probe *probe = &m->probe;
-    struct gpuserve_batch batch;
-    int32_t replayed = 0;
-    float one;
-    gpuserve_status st =
-        backend->batch_begin(probe->stream, probe->program++, m->host, &batch, &replayed, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = step < 0 ? gsv_encode_embed(m->net, probe->stream, &batch, &probe->at)
-                  : gsv_encode_stage(m->net, probe->stream, &batch, &probe->at, step / stages,
-                                     step % stages);
-    if (st != GPUSERVE_OK)
-        return gsv_abandon_batch(backend, probe->stream, st, error);
-    st = backend->batch_end(probe->stream, &one, probe->at.hidden, sizeof(one), error);
-    return st == GPUSERVE_OK ? backend->stream_wait(probe->stream, error) : st;
-}
-
 /* Run a product in full precision, with a linear created for this call. */
 static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *error)
 {
@@ -226,7 +152,7 @@ static gpuserve_status run_exact(struct mixer *m, int32_t step, gpuserve_error *
     *link = NULL;
     st = make_linear(m, index, m->exact_dtype, m->exact_weights, link, error);
     if (st == GPUSERVE_OK)
-        st = run_product(m, step, error);
+        st = gsv_staged_step(&m->exact, step, error);
     m->net->backend->linear_destroy(link);
     *link = rounded;
     return st;
@@ -286,7 +212,8 @@ static gpuserve_status run_work(struct mixer *m, struct gsv_exec *work, const ch
 static gpuserve_status make_vectors(struct mixer *m, const char *hidden, float *vectors,
                                     gpuserve_error *error)
 {
-    const struct gsv_exec_options options = work_options(m, GPUSERVE_DTYPE_INT8);
+    const struct gsv_exec_options options =
+        gsv_staged_options(m->host, GPUSERVE_DTYPE_INT8, m->n_threads);
     struct gsv_exec *work;
     gpuserve_status st = gsv_exec_create(&work, m->net, &options, error);
 
@@ -302,14 +229,14 @@ static gpuserve_status make_exact_vectors(struct mixer *m, gpuserve_error *error
     const int32_t stages = gsv_stage_count(m->net->spec);
     char *hidden = gsv_alloc_mapped(bytes); /* not of a heap, which would keep its pages */
     gpuserve_status st =
-        hidden ? run_product(m, -1, error)
+        hidden ? gsv_staged_step(&m->exact, -1, error)
                : gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for the int8 measurement");
 
     for (int32_t i = 0; i < m->net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
         st = run_exact(m, i, error);
     if (st == GPUSERVE_OK)
         st = m->net->backend->memory_read(
-            m->net->device, hidden, gsv_token_input(m->net->spec, &m->probe.at), bytes, error);
+            m->net->device, hidden, gsv_token_input(m->net->spec, &m->exact.at), bytes, error);
     end_exact(m);
     if (st == GPUSERVE_OK)
         st = make_vectors(m, hidden, m->want, error);
@@ -475,7 +402,7 @@ static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuser
 {
     gpuserve_status st = GPUSERVE_OK;
 
-    while (high - low > 1 + high / 8 && st == GPUSERVE_OK) {
+    while (high - low > 1 + high / COARSE && st == GPUSERVE_OK) {
         const int32_t middle = low + (high - low) / 2;
         st = keep_and_measure_all(m, middle, error);
         if (m->is_near_enough)
@@ -555,20 +482,64 @@ static gpuserve_status try_dtype(struct mixer *m, uint32_t dtype, struct reached
     return st;
 }
 
-static bool has_bfloat16(const struct mixer *m)
+/* True if activations in this dtype are those between the products. */
+static bool fits_between(const struct mixer *m, uint32_t dtype)
 {
     return m->exact_dtype == GPUSERVE_DTYPE_FLOAT32 &&
-           m->net->backend->activation_size(GPUSERVE_DTYPE_BFLOAT16) == sizeof(float);
+           m->net->backend->activation_size(dtype) == sizeof(float);
 }
 
+/* As try_dtype(), if the device has products in the dtype and it holds the weights: linear_create
+ * refuses them otherwise. */
+static gpuserve_status try_if_present(struct mixer *m, uint32_t dtype, struct reached *best,
+                                      gpuserve_error *error)
+{
+    gpuserve_status st;
+
+    if (m->is_near_enough || !fits_between(m, dtype))
+        return GPUSERVE_OK;
+    st = try_dtype(m, dtype, best, error);
+    if (st != GPUSERVE_E_UNSUPPORTED)
+        return st;
+    st = keep(m, 0, error);
+    drop_other(m);
+    return st;
+}
+
+/* Attention in float32, and kept products in float16 again. `rounded` is the result without kept
+ * products before: the same result shows that attention rounds nothing on this device. */
+static gpuserve_status try_exact_attention(struct mixer *m, const struct reached *rounded,
+                                           struct reached *best, gpuserve_error *error)
+{
+    struct gsv_int8_facts *facts = &m->net->int8;
+    gpuserve_status st;
+
+    if (m->is_near_enough || !fits_between(m, GPUSERVE_DTYPE_FLOAT16))
+        return GPUSERVE_OK;
+    facts->exact_attention = true;
+    st = measure_all(m, error);
+    if (st != GPUSERVE_OK || m->is_near_enough)
+        return st;
+    note(m, best);
+    facts->exact_attention = facts->cosine != rounded->cosine || m->expected != rounded->expected;
+    return facts->exact_attention ? try_if_present(m, GPUSERVE_DTYPE_FLOAT16, best, error) : st;
+}
+
+/* From the fastest to the most exact. Products in bfloat16 round their inputs where the processor
+ * has instructions for them; those in float16 round the weights alone. */
 static gpuserve_status choose(struct mixer *m, gpuserve_error *error)
 {
-    struct reached best = { -1.0f, -2.0f };
+    struct reached best = { -1.0f, -2.0f }, rounded;
     gpuserve_status st = measure_all(m, error);
 
     note(m, &best);
-    if (st == GPUSERVE_OK && !m->is_near_enough && has_bfloat16(m))
-        st = try_dtype(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
+    rounded = best;
+    if (st == GPUSERVE_OK)
+        st = try_if_present(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
+    if (st == GPUSERVE_OK)
+        st = try_if_present(m, GPUSERVE_DTYPE_FLOAT16, &best, error);
+    if (st == GPUSERVE_OK)
+        st = try_exact_attention(m, &rounded, &best, error);
     if (st == GPUSERVE_OK && !m->is_near_enough)
         st = try_dtype(m, m->exact_dtype, &best, error);
     return st == GPUSERVE_OK && !m->is_near_enough ? refuse(m, &best, error) : st;

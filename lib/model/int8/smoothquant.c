@@ -14,13 +14,13 @@
  * LayerNorm's output also feeds the residual. So the scale is applied to the linear's input and not
  * folded into the LayerNorm.
  */
-#include "lib/model/encoder/encoder.h"
-#include "lib/model/weights/weights.h"
+#include "lib/model/int8/staged_run.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
 #include "lib/model/formats/checkpoint.h"
 #include "lib/model/int8/int8.h"
+#include "lib/model/weights/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,25 +35,18 @@ struct smoother {
     struct gsv_reader *reader;
     const struct gpuserve_host_batch *host;
     int32_t n_threads;
-    struct gpuserve_stream *stream;
-    char *memory; /* device memory of the activations */
-    struct gsv_activations at;
-    float *chunk;     /* host, CHUNK_FLOATS plus one row */
-    float *range;     /* host, [wide_columns] r, then 1 / s */
-    float *squares;   /* host, [wide_columns] mean of x^2, then what the means leave of it */
-    float *means;     /* host, [texts, wide_columns] the mean row of each text */
-    float *u;         /* host, [wide_columns, texts] the means, scaled and transposed */
-    float *scratch;   /* host, gsv_rounding_floats() */
-    uint64_t program; /* program number of the next batch: each batch issues different operations */
+    struct gsv_staged_run run;
+    float *chunk;   /* host, CHUNK_FLOATS plus one row */
+    float *range;   /* host, [wide_columns] r, then 1 / s */
+    float *squares; /* host, [wide_columns] mean of x^2, then what the means leave of it */
+    float *means;   /* host, [texts, wide_columns] the mean row of each text */
+    float *u;       /* host, [wide_columns, texts] the means, scaled and transposed */
+    float *scratch; /* host, gsv_rounding_floats() */
 };
 
 static void smoother_reset(struct smoother *s)
 {
-    const struct gpuserve_backend *backend = s->net->backend;
-
-    backend->stream_destroy(&s->stream);
-    if (s->memory)
-        backend->memory_free(s->net->device, s->memory);
+    gsv_staged_close(&s->run);
     free(s->chunk);
     free(s->range);
     free(s->squares);
@@ -62,8 +55,9 @@ static void smoother_reset(struct smoother *s)
     free(s->scratch);
 }
 
-static gpuserve_status alloc_host(struct smoother *s, size_t columns, gpuserve_error *error)
+static gpuserve_status alloc_host(struct smoother *s, gpuserve_error *error)
 {
+    const size_t columns = (size_t)s->run.wide_columns;
     const size_t texts = (size_t)s->host->n_sequences;
 
     s->chunk = gsv_alloc_array(CHUNK_FLOATS + columns, sizeof(float));
@@ -75,38 +69,6 @@ static gpuserve_status alloc_host(struct smoother *s, size_t columns, gpuserve_e
     if (!s->chunk || !s->range || !s->squares || !s->means || !s->u || !s->scratch)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for calibration");
     return GPUSERVE_OK;
-}
-
-static gpuserve_status smoother_init(struct smoother *s, gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = s->net->backend;
-    const struct gsv_exec_options options = {
-        .dtype = GPUSERVE_DTYPE_INT8,
-        .n_threads = s->n_threads,
-        .max_tokens = s->host->n_tokens,
-        .max_sequences = s->host->n_sequences,
-        .max_seqlen = s->host->max_seqlen,
-    };
-    struct gsv_exec_layout layout;
-    struct gpuserve_stream_options stream;
-    void *memory;
-    gpuserve_status st;
-
-    if (!gsv_exec_layout(s->net->spec, backend, &options, &layout))
-        return gsv_fail(error, GPUSERVE_E_INVALID, "the calibration batch has no tokens");
-    st = backend->memory_alloc(s->net->device, &memory, (size_t)layout.total_bytes, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    s->memory = memory;
-    s->at = gsv_map_activations(&layout, s->memory, options.max_tokens);
-    st = gsv_fill_neighbours(s->net, options.max_tokens, s->host, &s->at,
-                             s->memory + layout.neighbours, error);
-    if (st == GPUSERVE_OK)
-        st = alloc_host(s, (size_t)layout.wide_columns, error);
-    if (st != GPUSERVE_OK)
-        return st;
-    stream = gsv_stream_options(s->net->spec, backend, &options, &layout);
-    return backend->stream_create(s->net->device, &s->stream, &stream, error);
 }
 
 /* Add one row to the columns' sums of x, x^2 and x^4. */
@@ -167,8 +129,8 @@ static gpuserve_status measure_text(struct smoother *s, const char *input, int32
 static gpuserve_status measure_input(struct smoother *s, int32_t stage, size_t columns,
                                      gpuserve_error *error)
 {
-    const char *input = gsv_stage_input(s->net->spec, &s->at, stage);
-    const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, &s->at, stage);
+    const char *input = gsv_stage_input(s->net->spec, &s->run.at, stage);
+    const size_t ld = (size_t)gsv_stage_input_ld(s->net->spec, &s->run.at, stage);
     const float texts = (float)s->host->n_sequences;
     gpuserve_status st = GPUSERVE_OK;
 
@@ -240,41 +202,20 @@ static void balance(struct smoother *s, float *weight, size_t n, size_t k)
         multiply(weight + i * k, largest, k);
 }
 
-/* Run one stage as a batch; layer -1 is the embedding. */
-static gpuserve_status run_stage(struct smoother *s, int32_t layer, int32_t stage,
-                                 gpuserve_error *error)
-{
-    const struct gpuserve_backend *backend = s->net->backend;
-    struct gpuserve_batch batch;
-    int32_t replayed = 0;
-    float one;
-    gpuserve_status st =
-        backend->batch_begin(s->stream, s->program++, s->host, &batch, &replayed, error);
-
-    if (st != GPUSERVE_OK)
-        return st;
-    st = layer < 0 ? gsv_encode_embed(s->net, s->stream, &batch, &s->at)
-                   : gsv_encode_stage(s->net, s->stream, &batch, &s->at, layer, stage);
-    if (st != GPUSERVE_OK)
-        return gsv_abandon_batch(backend, s->stream, st, error);
-    st = backend->batch_end(s->stream, &one, s->at.hidden, sizeof(one), error);
-    return st == GPUSERVE_OK ? backend->stream_wait(s->stream, error) : st;
-}
-
-static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, int32_t stage,
-                                    gpuserve_error *error)
+/* Stage `step` of all layers' stages. */
+static gpuserve_status smooth_stage(struct smoother *s, int32_t step, gpuserve_error *error)
 {
     struct gsv_net *net = s->net;
-    const int32_t index = gsv_stage_item(net->spec, layer, stage);
+    const int32_t stages = gsv_stage_count(net->spec), stage = step % stages;
+    const int32_t index = gsv_stage_item(net->spec, step / stages, stage);
     const struct gsv_weight *item = &net->spec->items[index];
-    const bool is_last =
-        layer + 1 == net->spec->config.n_layers && stage == gsv_stage_count(net->spec) - 1;
+    const bool is_last = step + 1 == net->spec->config.n_layers * stages;
     struct gpuserve_linear_source source = { 0 };
     struct gsv_input_squares squares;
     gpuserve_status st;
 
     if (net->linears[index]) /* shared with an earlier layer */
-        return is_last ? GPUSERVE_OK : run_stage(s, layer, stage, error);
+        return is_last ? GPUSERVE_OK : gsv_staged_step(&s->run, step, error);
     st = measure_input(s, stage, (size_t)item->k, error);
     if (st == GPUSERVE_OK)
         st = gsv_read_linear(s->reader, item, &source, error);
@@ -291,7 +232,7 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t layer, int32_t s
     st = net->backend->linear_create(net->device, &net->linears[index], net->addresses[index],
                                      &source, error);
     if (st == GPUSERVE_OK && !is_last)
-        st = run_stage(s, layer, stage, error);
+        st = gsv_staged_step(&s->run, step, error);
     return st;
 }
 
@@ -305,13 +246,15 @@ gpuserve_status gsv_net_smooth(struct gsv_net *net, struct gsv_reader *reader,
         .host = batch,
         .n_threads = n_threads,
     };
-    const int32_t stages = gsv_stage_count(net->spec);
-    gpuserve_status st = smoother_init(&s, error);
+    const int32_t steps = net->spec->config.n_layers * gsv_stage_count(net->spec);
+    gpuserve_status st = gsv_staged_open(&s.run, net, batch, GPUSERVE_DTYPE_INT8, n_threads, error);
 
     if (st == GPUSERVE_OK)
-        st = run_stage(&s, -1, GSV_STAGE_ATTEND, error);
-    for (int32_t i = 0; i < net->spec->config.n_layers * stages && st == GPUSERVE_OK; i++)
-        st = smooth_stage(&s, i / stages, i % stages, error);
+        st = alloc_host(&s, error);
+    if (st == GPUSERVE_OK)
+        st = gsv_staged_step(&s.run, -1, error);
+    for (int32_t i = 0; i < steps && st == GPUSERVE_OK; i++)
+        st = smooth_stage(&s, i, error);
     smoother_reset(&s);
     return st;
 }

@@ -354,6 +354,39 @@ static bool has_other_version(struct gsv_machine *machine, const char *stem, int
     return is_found;
 }
 
+/* The CUDA version that cuDNN was built for: cuDNN 9 has one name for all. Its library of recurrent
+ * layers, in the same folder, loads cuBLASLt by name. 0: unknown. */
+static int32_t cuda_of_cudnn(const struct gsv_machine *machine, const char *real)
+{
+    char path[GSV_ROOTFS_PATH_BYTES + 32], number[4];
+    int32_t major = 0;
+    int fd;
+
+    snprintf(path, sizeof(path), "%.*s/libcudnn_adv.so.9", (int)(strrchr(real, '/') - real), real);
+    fd = gsv_rootfs_open_file(&machine->rootfs, path);
+    if (fd < 0)
+        return 0;
+    if (gsv_elf_find_text(fd, "libcublasLt.so.", number, sizeof(number)))
+        major = (int32_t)strtol(number, NULL, 10);
+    close(fd);
+    return major;
+}
+
+static void judge_cudnn(struct gsv_machine *machine, const struct gsv_found_library *found)
+{
+    const int32_t plugin = machine->cuda_version / 1000;
+    const int32_t cudnn = machine->plugin[0] ? cuda_of_cudnn(machine, found->real) : 0;
+
+    if (plugin && cudnn && plugin != cudnn)
+        gsv_layer_find(machine, GSV_LAYER_CUDNN, GSV_VERDICT_WARNING,
+                       plugin == 12 ? "pip install nvidia-cudnn-cu12, or install cuDNN for CUDA 12"
+                                    : "pip install nvidia-cudnn-cu13, or install cuDNN for the "
+                                      "plugin's CUDA",
+                       "%s is of CUDA %d, the plugin of CUDA %d; LSTM and GRU layers by cuDNN, on "
+                       "request, may fail",
+                       found->path, cudnn, plugin);
+}
+
 static void judge_library(struct gsv_machine *machine, size_t i)
 {
     const int32_t major = machine->cuda_version ? machine->cuda_version / 1000 : 13;
@@ -365,6 +398,8 @@ static void judge_library(struct gsv_machine *machine, size_t i)
     else
         snprintf(name, sizeof(name), "%s%d", libraries[i].stem, major);
     if (gsv_machine_find_library(machine, name, true, &found)) {
+        if (libraries[i].id == GSV_LAYER_CUDNN)
+            judge_cudnn(machine, &found);
         gsv_layer_found(machine, libraries[i].id, found.path, found.version);
         return;
     }

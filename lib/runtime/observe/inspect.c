@@ -276,6 +276,7 @@ static struct gsv_json int8_of(const struct gsv_int8_facts *facts)
     gsv_json_add_number(&json, "products", facts->n_products);
     gsv_json_add_value(&json, "kept", kept_products(facts));
     gsv_json_add_string(&json, "kept_dtype", gsv_dtype_name(facts->kept_dtype));
+    gsv_json_add_bool(&json, "float32_attention", facts->exact_attention);
     return json;
 }
 

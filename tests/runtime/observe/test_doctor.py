@@ -308,6 +308,19 @@ def wheel_of_cuda_12_on_driver_525(root):
 
 
 @stack
+def cudnn_of_another_cuda(root):
+    root.host(cuda=12080)
+    root.toolkit(12, "usr/local/cuda-12.8/lib64")
+    root.put("usr/local/cuda/lib64/libcudnn_adv.so.9", shared_object("libcudnn_adv.so.9", b"libcublasLt.so.13"))
+
+
+@stack
+def cudnn_of_the_plugins_cuda(root):
+    root.host()
+    root.put("usr/local/cuda/lib64/libcudnn_adv.so.9", shared_object("libcudnn_adv.so.9", b"libcublasLt.so.13"))
+
+
+@stack
 def conda_environment(root):
     root.host()
     root.environ(CONDA_PREFIX="/opt/conda", PATH="/usr/bin")
