@@ -15,7 +15,7 @@ import subprocess
 W3_TOKENS = 256
 # The products of a layer as gpuserve_model_info names them, in the order of shapes_of().
 PRODUCTS = ("query-key-value", "attention output", "feed-forward in", "feed-forward out")
-NAMES = {"float32": "fp32", "bfloat16": "bf16"}
+NAMES = {"float32": "fp32", "bfloat16": "bf16", "int16": "int16"}
 HOW = ("matrix products alone, at the better rate of our own GEMM chain and oneDNN's, measured in the "
        "same rounds")
 

@@ -1,8 +1,10 @@
 /*
  * linear: out = activation(in * weight^T + bias) + residual.
  *
- * This file defines the INT8 product (asymmetric activations, symmetric weights). Every host
- * backend computes the same integers:
+ * This file defines the INT8 product (asymmetric activations, symmetric weights) and the INT16
+ * product (both symmetric). Every host backend computes the same integers:
+ *
+ * INT8
  *
  *   weights      per output: q = round(w * (1 / scale)) in -127..127, so w is about q * scale; the
  *                scale is given, or max |w| / 127
@@ -11,10 +13,18 @@
  *                so x is about min + q * (max - min) / 255
  *   product      exact sum of q_x * q_w, then (step * sum + min * sum of q_w) * weight scale
  *
+ * INT16, with the levels of kernels/s16_range.h
+ *
+ *   weights      per output: the scale is max |w| / levels, q = round(w * (1 / scale))
+ *   activations  per row: the scale is max |x| / levels, q = round(x * (levels / max |x|))
+ *   product      exact sum of q_x * q_w, then row scale * sum * weight scale
+ *
  * The quantization is in float32, rounding to nearest even; sums and the final formula are wider. A
  * row with a NaN or an infinity gives a row of NaN.
  */
 #include "kernels/ref/ref.h"
+
+#include "kernels/s16_range.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -25,43 +35,74 @@
 
 #define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
 #define MIN_SCALE 1e-32f /* minimum scale whose inverse is used; below it all weights are zero */
-#define MIN_WIDTH 1e-30f /* minimum range to divide into 255 steps: 255 / width stays finite */
+#define MIN_WIDTH 1e-30f /* minimum range to divide into steps: 255 / width stays finite */
 
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 {
-    const size_t floats = (size_t)n + (dtype == GPUSERVE_DTYPE_INT8 ? (size_t)n + (size_t)k : 0);
-    const size_t weight = (size_t)n * (size_t)k * (dtype == GPUSERVE_DTYPE_INT8 ? 1 : 4);
+    const bool int8 = dtype == GPUSERVE_DTYPE_INT8, int16 = dtype == GPUSERVE_DTYPE_INT16;
+    const size_t floats = (size_t)n + (int8 || int16 ? (size_t)n : 0) + (int8 ? (size_t)k : 0);
+    const size_t weight = (size_t)n * (size_t)k * (int8 ? 1 : int16 ? 2 : 4);
 
     return gsv_round_up(floats * sizeof(float) + weight, 64);
 }
 
-void gsv_ref_int8_scales(struct gpuserve_device *device,
-                         const struct gpuserve_linear_source *source, float *scales)
+static void scales_of(const struct gpuserve_linear_source *source, float levels, float *scales)
 {
-    (void)device;
     for (int32_t j = 0; j < source->n; j++) {
         const float *w = source->weight + (size_t)j * (size_t)source->k;
         float largest = 0.0f;
 
         for (int32_t i = 0; i < source->k; i++)
             largest = fmaxf(largest, fabsf(w[i]));
-        scales[j] = largest / 127.0f;
+        scales[j] = largest / levels;
     }
+}
+
+void gsv_ref_int8_scales(struct gpuserve_device *device,
+                         const struct gpuserve_linear_source *source, float *scales)
+{
+    (void)device;
+    scales_of(source, 127.0f, scales);
+}
+
+/* Output j, input i as an integer of -levels..levels. */
+static int32_t quantized(const struct gpuserve_linear_source *s, float scale, float levels,
+                         int32_t j, int32_t i)
+{
+    const float inverse = scale >= MIN_SCALE ? 1.0f / scale : 0.0f;
+    const float w = s->weight[(size_t)j * (size_t)s->k + (size_t)i];
+
+    return (int32_t)lrintf(fminf(fmaxf(w * inverse, -levels), levels));
 }
 
 static void quantize_weights(int8_t *values, const float *scale,
                              const struct gpuserve_linear_source *s)
 {
+    for (int32_t j = 0; j < s->n; j++)
+        for (int32_t i = 0; i < s->k; i++)
+            values[(size_t)j * (size_t)s->k + (size_t)i] =
+                (int8_t)quantized(s, scale[j], 127.0f, j, i);
+}
+
+/* Returns the levels of rows. */
+static int32_t quantize_words(int16_t *words, const float *scale,
+                              const struct gpuserve_linear_source *s)
+{
+    const float levels = (float)gsv_s16_weight_levels(s->k);
+    int32_t largest = 0;
+
     for (int32_t j = 0; j < s->n; j++) {
-        const float *w = s->weight + (size_t)j * (size_t)s->k;
-        const float inverse = scale[j] >= MIN_SCALE ? 1.0f / scale[j] : 0.0f;
+        int32_t sum = 0;
 
         for (int32_t i = 0; i < s->k; i++) {
-            const float q = fminf(fmaxf(w[i] * inverse, -127.0f), 127.0f);
+            const int32_t q = quantized(s, scale[j], levels, j, i);
 
-            values[(size_t)j * (size_t)s->k + (size_t)i] = (int8_t)lrintf(q);
+            words[(size_t)j * (size_t)s->k + (size_t)i] = (int16_t)q;
+            sum += abs(q);
         }
+        largest = sum > largest ? sum : largest;
     }
+    return gsv_s16_row_levels(largest);
 }
 
 gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
@@ -71,12 +112,14 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
 {
     const size_t n = (size_t)source->n, k = (size_t)source->k;
     const bool int8 = source->dtype == GPUSERVE_DTYPE_INT8;
+    const bool int16 = source->dtype == GPUSERVE_DTYPE_INT16;
     struct gpuserve_linear *made;
     float *at = memory;
 
     *linear = NULL;
-    if (!int8 && source->dtype != GPUSERVE_DTYPE_FLOAT32)
-        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "dtype is %u; ref supports float32 and int8",
+    if (!int8 && !int16 && source->dtype != GPUSERVE_DTYPE_FLOAT32)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
+                        "dtype is %u; ref supports float32, int8 and int16",
                         (unsigned)source->dtype);
     if (int8 && source->k > MAX_INT8_K)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -103,6 +146,11 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
             made->input_scale = memcpy(at + n, source->input_scale, k * sizeof(float));
         made->values = (int8_t *)(at + n + k);
         quantize_weights((int8_t *)(at + n + k), at, source);
+    } else if (int16) {
+        scales_of(source, (float)gsv_s16_weight_levels(source->k), at);
+        made->scale = at;
+        made->words = (int16_t *)(at + n);
+        made->row_levels = quantize_words((int16_t *)(at + n), at, source);
     } else {
         made->weight = memcpy(at, source->weight, n * k * sizeof(float));
     }
@@ -114,6 +162,7 @@ void gsv_ref_linear_move(struct gpuserve_linear *linear, const void *from, void 
 {
     linear->weight = gsv_moved(linear->weight, from, to);
     linear->values = gsv_moved(linear->values, from, to);
+    linear->words = gsv_moved(linear->words, from, to);
     linear->scale = gsv_moved(linear->scale, from, to);
     linear->bias = gsv_moved(linear->bias, from, to);
     linear->input_scale = gsv_moved(linear->input_scale, from, to);
@@ -206,10 +255,28 @@ static double dot_int8(const struct gpuserve_linear *w, const float *x, int32_t 
            (double)w->scale[j];
 }
 
+static double dot_int16(const struct gpuserve_linear *w, const float *x, int32_t j)
+{
+    const int16_t *row = w->words + (size_t)j * (size_t)w->k;
+    const float levels = (float)w->row_levels;
+    float largest = 0.0f, inverse;
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < w->k; i++) {
+        if (!isfinite(x[i]))
+            return NAN;
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+    inverse = largest >= MIN_WIDTH ? levels / largest : 0.0f;
+    for (int32_t i = 0; i < w->k; i++)
+        sum += (int64_t)lrintf(x[i] * inverse) * row[i];
+    return (double)(largest / levels) * (double)sum * (double)w->scale[j];
+}
+
 gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op)
 {
     const struct gpuserve_linear *w = op->weight;
-    const bool int8 = w->dtype == GPUSERVE_DTYPE_INT8;
+    const bool int8 = w->dtype == GPUSERVE_DTYPE_INT8, int16 = w->dtype == GPUSERVE_DTYPE_INT16;
 
     (void)stream;
     for (int32_t r = 0; r < op->rows; r++) {
@@ -219,7 +286,9 @@ gpuserve_status gsv_ref_linear(struct gpuserve_stream *stream, const struct gpus
 
         for (int32_t j = 0; j < w->n; j++) {
             const size_t at = out_row + (size_t)j;
-            double y = int8 ? dot_int8(w, x, j, range) : dot_f32(w, x, j);
+            double y = int8    ? dot_int8(w, x, j, range)
+                       : int16 ? dot_int16(w, x, j)
+                               : dot_f32(w, x, j);
 
             y = gsv_ref_activation(y + (double)w->bias[j], op->activation);
             if (op->residual)

@@ -41,7 +41,10 @@ static gpuserve_status device_open(struct gpuserve_device **device, int32_t inde
 
 static size_t activation_size(uint32_t dtype)
 {
-    return dtype == GPUSERVE_DTYPE_FLOAT32 || dtype == GPUSERVE_DTYPE_INT8 ? sizeof(float) : 0;
+    return dtype == GPUSERVE_DTYPE_FLOAT32 || dtype == GPUSERVE_DTYPE_INT8 ||
+                   dtype == GPUSERVE_DTYPE_INT16
+               ? sizeof(float)
+               : 0;
 }
 
 static size_t stream_bytes(const struct gpuserve_stream_options *options)

@@ -9,13 +9,15 @@
 
 #include <gpuserve/sys/backend.h>
 
-/* Weights in the source's layout; for INT8 also the quantized integers. */
+/* Weights in the source's layout; for INT8 and INT16 the quantized integers. */
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    const float *weight;      /* [n, k], not for INT8 */
+    const float *weight;      /* [n, k], FLOAT32 */
     const int8_t *values;     /* [n, k], INT8 */
-    const float *scale;       /* [n], INT8: weight is about value * scale */
+    const int16_t *words;     /* [n, k], INT16 */
+    int32_t row_levels;       /* INT16: the largest integer of a row */
+    const float *scale;       /* [n], INT8, INT16: weight is about integer * scale */
     const float *bias;        /* [n], zeros without a bias */
     const float *input_scale; /* [k] or NULL, INT8 */
 };

@@ -419,7 +419,7 @@ struct gsv_int8_facts {
     int32_t n_probes;
     int32_t n_products, n_layer_products, n_kept;
     uint64_t kept[GSV_MAX_PRODUCTS / 64]; /* bitmap: products that compute in kept_dtype */
-    uint32_t kept_dtype;                  /* BFLOAT16, FLOAT16 or FLOAT32; on a GPU FLOAT16 */
+    uint32_t kept_dtype;                  /* INT16, BFLOAT16, FLOAT16, FLOAT32; GPU: FLOAT16 */
 };
 
 static inline bool gsv_int8_keeps(const struct gsv_int8_facts *facts, int32_t product)

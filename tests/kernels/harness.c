@@ -89,6 +89,7 @@ int target_count(void)
                 t->device->isa = sets[i].model;
             t->has_model = sets[i].model != NULL;
             t->has_bf16 = t->device->isa->gemm_bf16 != NULL;
+            t->has_s16 = t->device->isa->gemm_s16 != NULL;
         }
     }
     unsetenv("GPUSERVE_MAX_ISA");

@@ -24,6 +24,7 @@ struct target {
     char name[112]; /* "cpu avx2, 2 threads" */
     int32_t n_threads;
     bool has_bf16;  /* products in bfloat16 */
+    bool has_s16;   /* products in int16 */
     bool has_model; /* of the tile registers */
 };
 

@@ -2,6 +2,7 @@
  * test_linear.c - the matrix product: every target against ref, in float32 and int8.
  */
 #include "kernels/cpu/runtime/cpu.h"
+#include "kernels/s16_range.h"
 #include "lib/base/number.h"
 #include "tests/kernels/harness.h"
 
@@ -297,6 +298,37 @@ Test(linear, int8_matches_ref_on_every_target)
     compare_all(GPUSERVE_DTYPE_INT8);
 }
 
+Test(linear, int16_matches_ref_where_the_processor_has_it)
+{
+    int refused = 0;
+
+    for (size_t i = 0; i < N_CASES; i++) {
+        struct problem p = make_problem(&cases[i]);
+
+        for (int b = 1; b < target_count(); b++)
+            if (target_at(b)->has_s16)
+                compare(&cases[i], GPUSERVE_DTYPE_INT16, &p, target_at(b), NULL);
+        free_problem(&p);
+    }
+    for (int b = 1; b < target_count(); b++) {
+        const float weight = 1.0f;
+        const struct gpuserve_linear_source source = { .struct_size = sizeof(source),
+                                                       .dtype = GPUSERVE_DTYPE_INT16,
+                                                       .n = 1,
+                                                       .k = 1,
+                                                       .weight = &weight };
+        struct gpuserve_linear *linear;
+
+        if (target_at(b)->has_s16)
+            continue;
+        cr_expect_eq(target_at(b)->backend->linear_create(target_at(b)->device, &linear, NULL,
+                                                          &source, NULL),
+                     GPUSERVE_E_UNSUPPORTED, "%s", target_at(b)->name);
+        refused++;
+    }
+    cr_expect_gt(refused, 0);
+}
+
 /* The first target of the next instruction set: scales and integers do not depend on threads. */
 static int next_isa(int b)
 {
@@ -344,6 +376,101 @@ Test(linear, int8_sums_do_not_overflow)
         }
         free_problem(&p);
     }
+}
+
+/* All weights at the end of their range, of one sign or both, and rows at the end of theirs. The
+ * last case has small weights: rows have the most levels. */
+Test(linear, int16_sums_do_not_overflow)
+{
+    static const int32_t depths[] = { 1, 2, 3, 7, 8, 33, 384, 1536, 4099 };
+
+    for (size_t d = 0; d < 2 * sizeof(depths) / sizeof(depths[0]); d++) {
+        const struct linear_case c = { .rows = 13, .n = 35, .k = depths[d / 2] };
+        struct problem p = make_problem(&c);
+
+        for (int32_t i = 0; i < c.n * c.k; i++)
+            p.weight[i] = d % 2 && i % c.k ? 0.0f : i / c.k % 3 == 0 ? -1.0f : 1.0f;
+        for (int32_t i = 0; i < c.rows * c.k; i++)
+            p.in[i] = i / c.k % 4 == 3 && i % 2 ? -1.0f : i / c.k % 4 == 2 ? -1.0f : 1.0f;
+        for (int b = 1; b < target_count(); b = next_isa(b))
+            if (target_at(b)->has_s16)
+                compare(&c, GPUSERVE_DTYPE_INT16, &p, target_at(b), NULL);
+        free_problem(&p);
+    }
+}
+
+/* The levels keep each sum below 2^31 for any k, with weights that are all equal, and are at least
+ * those of int8. */
+Test(linear, int16_levels_fit_32_bits)
+{
+    for (int32_t k = 1; k <= 65536; k++) {
+        const int64_t weight = gsv_s16_weight_levels(k);
+        const int64_t rows = gsv_s16_row_levels((int32_t)(k * weight));
+
+        cr_assert_leq(k * weight, INT32_MAX, "%d", k);
+        cr_assert_leq(k * weight * rows, INT32_MAX, "%d", k);
+        cr_assert(weight <= INT16_MAX && rows <= INT16_MAX && rows >= 89, "%d", k);
+    }
+    cr_expect_eq(gsv_s16_weight_levels(1536), 2364);
+    cr_expect_eq(gsv_s16_row_levels(0), GSV_S16_MAX_LEVELS);
+}
+
+/* Relative error of the sums: that of bfloat16 is about 1.6e-3, that of int8 about 1e-2. */
+Test(linear, int16_is_nearer_than_bfloat16)
+{
+    const struct linear_case c = { .rows = 9, .n = 384, .k = 1536 };
+    const size_t count = (size_t)c.rows * (size_t)c.n;
+    struct problem p = make_problem(&c);
+    float *exact = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, &c, &p);
+
+    for (int b = 0; b < target_count(); b++) {
+        double wrong = 0.0, all = 0.0;
+        float *got;
+
+        if (b > 0 && !target_at(b)->has_s16)
+            continue;
+        got = run(target_at(b), GPUSERVE_DTYPE_INT16, &c, &p);
+        for (size_t i = 0; i < count; i++) {
+            wrong += pow((double)got[i] - (double)exact[i], 2);
+            all += pow((double)exact[i], 2);
+        }
+        cr_expect_lt(sqrt(wrong / all), 1e-3, "%s: %.2e", target_at(b)->name, sqrt(wrong / all));
+        free_floats(got);
+    }
+    free_floats(exact);
+    free_problem(&p);
+}
+
+/* Rows of zeros, tiny and huge values, a NaN and an infinity. */
+Test(linear, int16_survives_odd_rows)
+{
+    const struct linear_case c = { .rows = 6, .n = 40, .k = 48, .bias = true };
+    struct problem p = make_problem(&c);
+
+    memset(p.in, 0, 48 * sizeof(float));
+    for (int i = 0; i < 48; i++) {
+        p.in[48 + i] *= 1e-38f;
+        p.in[96 + i] *= 1e30f;
+        p.weight[48 + i] = 0.0f;
+    }
+    p.in[4 * 48 + 47] = NAN;
+    p.in[5 * 48 + 3] = -INFINITY;
+    for (int b = 0; b < target_count(); b++) {
+        float *want, *got;
+
+        if (b > 0 && !target_at(b)->has_s16)
+            continue;
+        want = run(target_at(0), GPUSERVE_DTYPE_INT16, &c, &p);
+        got = run(target_at(b), GPUSERVE_DTYPE_INT16, &c, &p);
+        for (int i = 0; i < 6 * 40; i++)
+            cr_assert_eq(isnan(got[i]) != 0, i >= 4 * 40, "%s: element %d is %g",
+                         target_at(b)->name, i, (double)got[i]);
+        cr_expect(all_close(got, want, 6 * 40, 1e-5f, 1e-5f), "%s: %s", target_at(b)->name,
+                  difference());
+        free_floats(want);
+        free_floats(got);
+    }
+    free_problem(&p);
 }
 
 /* The product of a target that adds quads takes them: else it is right, but slow. */

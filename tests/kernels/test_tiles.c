@@ -289,11 +289,8 @@ static void check_exact(const struct gsv_cpu_isa *isa, int32_t m, int32_t n, int
     const size_t ld = (size_t)(k + 63) / 64 * 64;
     const struct gsv_gemm_s8 gemm = {
         .in = in,
-        .min = zeros,
-        .step = ones,
         .weight = weight,
-        .scale = ones,
-        .column_sum = zeros,
+        .scales = { .min = zeros, .step = ones, .scale = ones, .column_sum = zeros },
         .in_ld = ld,
         .k = (k + 3) / 4 * 4,
         .finish = { .bias = zeros, .out = out, .out_ld = MAX_N, .n = n },

@@ -92,10 +92,15 @@ struct gpuserve_stream_options {
                                              the CPU */
 #define GPUSERVE_STREAM_PREFETCHES 2    /**< batches may have gpuserve_backend.prefetch */
 
+/** A dtype of products alone: integers of 16 bits, in which an INT8 net on a CPU keeps products.
+ *  linear_create refuses it where the processor multiplies in 16 bits no faster than in float32, or
+ *  has products in bfloat16. */
+#define GPUSERVE_DTYPE_INT16 6u
+
 /** Weights of one matrix product in host memory: out = in * weight^T + bias. */
 struct gpuserve_linear_source {
     uint32_t     struct_size;
-    uint32_t     dtype;       /**< gpuserve_dtype of the product */
+    uint32_t     dtype;       /**< gpuserve_dtype of the product, or GPUSERVE_DTYPE_INT16 */
     int32_t      n;           /**< output features */
     int32_t      k;           /**< input features */
     const float *weight;      /**< [n, k], host memory, borrowed for the call */

@@ -1,7 +1,7 @@
 /*
  * epilogue.h - the fused epilogue of a product, applied while the sums are in the L1 cache:
- * dequantization (int8), bias, activation, residual, and the cut at the last column. Inlined into
- * each product, once per activation.
+ * dequantization (int8, int16), bias, activation, residual, and the cut at the last column. Inlined
+ * into each product, once per activation.
  */
 #ifndef GSV_CPU_EPILOGUE_H
 #define GSV_CPU_EPILOGUE_H
@@ -9,33 +9,43 @@
 #include "kernels/cpu/runtime/isa.h"
 #include "kernels/cpu/runtime/vmath.h"
 
+/* What the sums of a product are. */
+enum finish_sums {
+    FINISH_FLOAT,
+    FINISH_BYTES, /* 32-bit integers of the int8 product */
+    FINISH_WORDS, /* 32-bit integers of the int16 product */
+};
+
 /* One column of vectors through the rows of a tile. Passed by value, so that all fields stay in
  * registers. */
 struct finish_column {
     const float *sums; /* row stride GSV_NR */
     float *out;        /* row stride ld */
     const float *residual;
-    const float *step, *min; /* scale and zero point of the rows; int8 only */
+    const float *step, *min; /* scale and zero point of the rows; integers only */
     size_t ld;
     int32_t rows;
     int width; /* GSV_VL except for the last columns */
     vf bias, scale, column_sum;
 };
 
-GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int bytes, int residual,
-                            int whole)
+GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, enum finish_sums kind,
+                            int residual, int whole)
 {
     for (int32_t r = 0; r < c.rows; r++) {
         vf x = vf_load(c.sums);
 
-        if (bytes) {
+        if (kind == FINISH_BYTES) {
             x = __builtin_convertvector((vi)x, vf);
             x = vf_fma(vf_set(c.step[r]), x, vf_set(c.min[r]) * c.column_sum);
+            x = vf_fma(x, c.scale, c.bias);
+        } else if (kind == FINISH_WORDS) {
+            x = __builtin_convertvector((vi)x, vf) * vf_set(c.step[r]);
             x = vf_fma(x, c.scale, c.bias);
         } else {
             x = x + c.bias;
         }
-        if (bytes && activation == GPUSERVE_ACT_GELU)
+        if (kind == FINISH_BYTES && activation == GPUSERVE_ACT_GELU)
             x = vf_gelu_bytes(x);
         else
             x = vf_activation(x, activation);
@@ -52,11 +62,11 @@ GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, int byte
     }
 }
 
-/* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR]: floats, or 32-bit
- * integers of the int8 product `bytes`. */
-GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm_s8 *bytes,
-                          const void *sums, int32_t row, int32_t rows, int32_t column,
-                          int32_t activation)
+/* Rows [row, row + rows) of one panel from `column` on. `sums` is [rows][GSV_NR]; `scales` is NULL
+ * for floats. */
+GSV_INLINE void finish_as(const struct gsv_finish *finish, enum finish_sums kind,
+                          const struct gsv_scales *scales, const void *sums, int32_t row,
+                          int32_t rows, int32_t column, int32_t activation)
 {
     for (int32_t from = column; from < column + GSV_NR && from < finish->n; from += GSV_VL) {
         const size_t at = (size_t)row * finish->out_ld + (size_t)from;
@@ -71,45 +81,48 @@ GSV_INLINE void finish_as(const struct gsv_finish *finish, const struct gsv_gemm
 
         if (finish->residual)
             c.residual = finish->residual + at;
-        if (bytes) {
-            c.step = bytes->step + row;
-            c.min = bytes->min + row;
-            c.scale = vf_load(bytes->scale + from);
-            c.column_sum = vf_load(bytes->column_sum + from);
+        if (kind != FINISH_FLOAT) {
+            c.step = scales->step + row;
+            c.scale = vf_load(scales->scale + from);
+        }
+        if (kind == FINISH_BYTES) {
+            c.min = scales->min + row;
+            c.column_sum = vf_load(scales->column_sum + from);
         }
         if (c.width < GSV_VL)
-            finish_rows(c, activation, bytes != NULL, c.residual != NULL, 0);
+            finish_rows(c, activation, kind, c.residual != NULL, 0);
         else if (c.residual)
-            finish_rows(c, activation, bytes != NULL, 1, 1);
+            finish_rows(c, activation, kind, 1, 1);
         else
-            finish_rows(c, activation, bytes != NULL, 0, 1);
+            finish_rows(c, activation, kind, 0, 1);
     }
 }
 
-GSV_INLINE void finish_tile(const struct gsv_finish *finish, const struct gsv_gemm_s8 *bytes,
-                            const void *sums, int32_t row, int32_t rows, int32_t column)
+GSV_INLINE void finish_tile(const struct gsv_finish *finish, enum finish_sums kind,
+                            const struct gsv_scales *scales, const void *sums, int32_t row,
+                            int32_t rows, int32_t column)
 {
     switch (finish->activation) {
     case GPUSERVE_ACT_GELU:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_GELU);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_GELU);
         break;
     case GPUSERVE_ACT_GELU_TANH:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_GELU_TANH);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_GELU_TANH);
         break;
     case GPUSERVE_ACT_RELU:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_RELU);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_RELU);
         break;
     case GPUSERVE_ACT_TANH:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_TANH);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_TANH);
         break;
     case GPUSERVE_ACT_SILU:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_SILU);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_SILU);
         break;
     case GPUSERVE_ACT_QUICK_GELU:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_QUICK_GELU);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_QUICK_GELU);
         break;
     default:
-        finish_as(finish, bytes, sums, row, rows, column, GPUSERVE_ACT_NONE);
+        finish_as(finish, kind, scales, sums, row, rows, column, GPUSERVE_ACT_NONE);
         break;
     }
 }

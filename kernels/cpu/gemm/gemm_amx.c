@@ -95,9 +95,9 @@ static __attribute__((noinline)) void finish_block(const struct amx_product *p, 
                                                    int32_t row, int32_t rows, int32_t panel)
 {
     if (p->bytes)
-        finish_tile(p->finish, p->bytes, sums, row, rows, panel * GSV_NR);
+        finish_tile(p->finish, FINISH_BYTES, &p->bytes->scales, sums, row, rows, panel * GSV_NR);
     else
-        finish_tile(p->finish, NULL, sums, row, rows, panel * GSV_NR);
+        finish_tile(p->finish, FINISH_FLOAT, NULL, sums, row, rows, panel * GSV_NR);
 }
 
 /* One block of rows by all panels of the span. */

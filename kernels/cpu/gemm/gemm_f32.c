@@ -80,7 +80,8 @@ static void run_tile(const void *gemm_, const struct gsv_tile *tile)
     [tile->rows](gemm->in + (size_t)tile->row * gemm->in_ld, gemm->in_ld,
                  (const float *)(const void *)tile->weight, gemm->k, sums, GSV_NR, tile->ahead,
                  tile->ahead_step);
-    finish_tile(&gemm->finish, NULL, sums, tile->row, tile->rows, tile->panel * GSV_NR);
+    finish_tile(&gemm->finish, FINISH_FLOAT, NULL, sums, tile->row, tile->rows,
+                tile->panel * GSV_NR);
 }
 
 void GSV_VARIANT(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span)

@@ -136,7 +136,7 @@ static void run_tile(const void *gemm_, const struct gsv_tile *at)
     float sums[GSV_MR * GSV_NR] __attribute__((aligned(64)));
 
     tiles[gemm->is_f16][at->rows](gemm, at, sums);
-    finish_tile(&gemm->finish, NULL, sums, at->row, at->rows, at->panel * GSV_NR);
+    finish_tile(&gemm->finish, FINISH_FLOAT, NULL, sums, at->row, at->rows, at->panel * GSV_NR);
 }
 
 void GSV_VARIANT(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span)

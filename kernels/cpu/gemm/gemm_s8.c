@@ -248,8 +248,9 @@ static void walk(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span, co
                 rows = gsv_tile_height(end - at, height);
                 run[rows](gemm->in + (size_t)at * gemm->in_ld, gemm->in_ld,
                           gemm->weight + (size_t)panel * panel_bytes, gemm->k,
-                          gemm->column_sum + (size_t)panel * GSV_NR, sums);
-                finish_tile(&gemm->finish, gemm, sums, at, rows, panel * GSV_NR);
+                          gemm->scales.column_sum + (size_t)panel * GSV_NR, sums);
+                finish_tile(&gemm->finish, FINISH_BYTES, &gemm->scales, sums, at, rows,
+                            panel * GSV_NR);
             }
         }
     }

@@ -5,7 +5,7 @@
  * that all rows of the task find it there. With few rows and several threads the panels are
  * divided, and each weight is read by one thread only; with many rows the rows are divided.
  *
- * int8 and bfloat16: a first pass converts the input rows into the stream's buffer.
+ * int8, int16 and bfloat16: a first pass converts the input rows into the stream's buffer.
  */
 #include "kernels/cpu/runtime/cpu.h"
 
@@ -14,8 +14,9 @@
 
 struct gemm_job {
     const struct gsv_cpu_isa *isa;
-    const struct gsv_gemm_f32 *f32; /* exactly one of the four is set */
+    const struct gsv_gemm_f32 *f32; /* exactly one of the five is set */
     const struct gsv_gemm_s8 *s8;
+    const struct gsv_gemm_s16 *s16;
     const struct gsv_gemm_bf16 *bf16;
     const struct gsv_gemm_half *half;
     int32_t rows, panels;         /* totals */
@@ -35,6 +36,8 @@ static void gemm_task(void *job_, int32_t thread, int32_t task)
     span.panel_end = span.panel + gsv_min(job->panel_step, job->panels - span.panel);
     if (job->s8)
         job->isa->gemm_s8(job->s8, &span);
+    else if (job->s16)
+        job->isa->gemm_s16(job->s16, &span);
     else if (job->bf16)
         job->isa->gemm_bf16(job->bf16, &span);
     else if (job->half)
@@ -105,11 +108,8 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
     };
     const struct gsv_gemm_s8 gemm = {
         .in = stream->bytes,
-        .min = stream->min,
-        .step = stream->step,
         .weight = w->weight,
-        .scale = w->scale,
-        .column_sum = w->column_sum,
+        .scales = { stream->min, stream->step, w->scale, w->column_sum },
         .in_ld = byte_ld,
         .k = depth,
         .in_quads = w->in_quads,
@@ -119,6 +119,43 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
 
     gsv_cpu_run_rows(stream, quantize_rows, &quantize, op->rows, w->k);
     run_gemm(stream, &job, w->n, depth, sizeof(int8_t));
+}
+
+struct quantize_s16_job {
+    const struct gsv_cpu_isa *isa;
+    struct gsv_quantize_s16 quantize;
+};
+
+static void quantize_rows_s16(const void *job_, int32_t row, int32_t row_end)
+{
+    const struct quantize_s16_job *job = job_;
+
+    job->isa->quantize_s16(&job->quantize, row, row_end);
+}
+
+static void run_s16(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op,
+                    const struct gsv_finish *finish)
+{
+    const struct gpuserve_linear *w = op->weight;
+    const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
+    int16_t *words = (int16_t *)(void *)stream->bytes;
+    const size_t word_ld = stream->byte_ld / sizeof(*words);
+    const struct quantize_s16_job quantize = {
+        stream->isa,
+        { op->in, words, stream->step, (size_t)op->in_ld, word_ld, w->k, w->row_levels },
+    };
+    const struct gsv_gemm_s16 gemm = {
+        .in = words,
+        .weight = w->weight,
+        .scales = { .step = stream->step, .scale = w->scale },
+        .in_ld = word_ld,
+        .k = depth,
+        .finish = *finish,
+    };
+    struct gemm_job job = { .s16 = &gemm, .rows = op->rows };
+
+    gsv_cpu_run_rows(stream, quantize_rows_s16, &quantize, op->rows, w->k);
+    run_gemm(stream, &job, w->n, depth, sizeof(int16_t));
 }
 
 struct round_job {
@@ -189,6 +226,8 @@ gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpus
         return GPUSERVE_OK;
     if (op->weight->dtype == GPUSERVE_DTYPE_INT8)
         run_s8(stream, op, &finish);
+    else if (op->weight->dtype == GPUSERVE_DTYPE_INT16)
+        run_s16(stream, op, &finish);
     else if (op->weight->dtype == GPUSERVE_DTYPE_BFLOAT16 && stream->isa->gemm_bf16)
         run_bf16(stream, op, &finish);
     else if (op->weight->dtype != GPUSERVE_DTYPE_FLOAT32)

@@ -1,14 +1,15 @@
 /*
  * pack.c - packs weights into panels when a model is loaded; rounds them to 16 bits or quantizes
- * them for INT8.
+ * them for INT8 and INT16.
  *
- * One 32-bit lane of a panel holds as many k of a column as fit: one float32, two bfloat16 or four
- * bytes; float16 is not interleaved. isa.h describes the layout; sizes are the same for every
- * instruction set.
+ * One 32-bit lane of a panel holds as many k of a column as fit: one float32, two bfloat16 or
+ * int16, or four bytes; float16 is not interleaved. isa.h describes the layout; sizes are the same
+ * for every instruction set.
  */
 #include "kernels/cpu/gemm/s8_quads.h"
 #include "kernels/cpu/runtime/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/s16_range.h"
 
 #include "lib/base/alloc.h"
 #include "lib/base/error.h"
@@ -27,6 +28,7 @@ static size_t element_size(uint32_t dtype)
     switch (dtype) {
     case GPUSERVE_DTYPE_INT8:
         return sizeof(int8_t);
+    case GPUSERVE_DTYPE_INT16:
     case GPUSERVE_DTYPE_BFLOAT16:
     case GPUSERVE_DTYPE_FLOAT16:
         return sizeof(uint16_t);
@@ -60,7 +62,8 @@ static size_t lanes_of(int32_t n, int32_t k, uint32_t dtype)
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
 {
     const bool int8 = dtype == GPUSERVE_DTYPE_INT8;
-    const size_t floats = columns_up(n) * (int8 ? 3 : 1) + (int8 ? (size_t)k : 0);
+    const size_t per_column = int8 ? 3 : dtype == GPUSERVE_DTYPE_INT16 ? 2 : 1;
+    const size_t floats = columns_up(n) * per_column + (int8 ? (size_t)k : 0);
 
     return gsv_round_up((lanes_of(n, k, dtype) + floats) * sizeof(float), 64);
 }
@@ -149,6 +152,28 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
     to->column_sum[j] = (float)sum;
 }
 
+static void pack_s16(struct gpuserve_linear *to, const float *w, size_t j,
+                     struct gsv_panel_layout panel)
+{
+    int16_t *at = (int16_t *)to->weight + panel_start(to, &panel, j);
+    const size_t k = (size_t)to->k, column = j % panel.columns;
+    const float levels = (float)gsv_s16_weight_levels(to->k);
+    float largest = 0.0f, inverse;
+    int32_t sum = 0;
+
+    for (size_t i = 0; i < k; i++)
+        largest = fmaxf(largest, fabsf(w[i]));
+    to->scale[j] = largest / levels;
+    inverse = to->scale[j] >= MIN_SCALE ? 1.0f / to->scale[j] : 0.0f;
+    for (size_t i = 0; i < k; i++) {
+        const int32_t q = nearest(fminf(fmaxf(w[i] * inverse, -levels), levels));
+
+        at[2 * gsv_lane_at(&panel, i / 2, column) + i % 2] = (int16_t)q;
+        sum += abs(q);
+    }
+    to->row_levels = gsv_min(to->row_levels, gsv_s16_row_levels(sum));
+}
+
 /* Scales of an INT8 product. */
 static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *to,
                        const struct gpuserve_linear_source *source)
@@ -171,6 +196,7 @@ static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
     const struct gsv_panel_layout panel = layout_of(to, device->isa);
 
     memset(to->weight, 0, gsv_cpu_linear_bytes(to->n, to->k, to->dtype));
+    to->row_levels = GSV_S16_MAX_LEVELS; /* until a column shows otherwise */
     if (source->bias)
         memcpy(to->bias, source->bias, n * sizeof(float));
     if (to->dtype == GPUSERVE_DTYPE_INT8)
@@ -182,6 +208,8 @@ static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
 
         if (to->dtype == GPUSERVE_DTYPE_INT8)
             pack_s8(to, w, j, panel);
+        else if (to->dtype == GPUSERVE_DTYPE_INT16)
+            pack_s16(to, w, j, panel);
         else if (to->dtype == GPUSERVE_DTYPE_BFLOAT16)
             pack_bf16(to, w, j, panel);
         else if (to->dtype == GPUSERVE_DTYPE_FLOAT16)
@@ -198,6 +226,7 @@ size_t gsv_cpu_activation_size(uint32_t dtype)
     case GPUSERVE_DTYPE_FLOAT16:
     case GPUSERVE_DTYPE_BFLOAT16:
     case GPUSERVE_DTYPE_INT8:
+    case GPUSERVE_DTYPE_INT16:
         return sizeof(float);
     default:
         return 0;
@@ -211,7 +240,8 @@ uint32_t gsv_cpu_widened(const struct gsv_cpu_isa *isa)
     return isa->gemm_bf16 ? f16 : f16 | bf16;
 }
 
-static gpuserve_status check_source(const struct gpuserve_linear_source *source,
+static gpuserve_status check_source(const struct gsv_cpu_isa *isa,
+                                    const struct gpuserve_linear_source *source,
                                     gpuserve_error *error)
 {
     const size_t k = (size_t)source->k, count = (size_t)source->n * k;
@@ -220,6 +250,8 @@ static gpuserve_status check_source(const struct gpuserve_linear_source *source,
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "dtype is %u; the CPU backend supports float32, float16, bfloat16 and int8",
                         (unsigned)source->dtype);
+    if (source->dtype == GPUSERVE_DTYPE_INT16 && !isa->gemm_s16)
+        return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s has no products in int16", isa->name);
     if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > MAX_INT8_K)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "an int8 product over %d inputs is not supported, the limit is %d",
@@ -238,7 +270,7 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       const struct gpuserve_linear_source *source,
                                       gpuserve_error *error)
 {
-    const gpuserve_status st = check_source(source, error);
+    const gpuserve_status st = check_source(device->isa, source, error);
     struct gpuserve_linear *made;
 
     *linear = NULL;
@@ -260,14 +292,16 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
 
 #define HAS_INPUT_SCALE 1u
 #define IN_QUADS 2u
+#define ROW_LEVELS_SHIFT 2
 
 static void describe(const struct gpuserve_linear *linear, struct gsv_packed_linear *packed)
 {
-    const uint32_t scaled = linear->input_scale ? HAS_INPUT_SCALE : 0;
+    const uint32_t flags = (linear->input_scale ? HAS_INPUT_SCALE : 0) |
+                           (linear->in_quads ? IN_QUADS : 0) |
+                           (uint32_t)linear->row_levels << ROW_LEVELS_SHIFT;
 
     *packed =
-        (struct gsv_packed_linear){ linear->n, linear->k, linear->dtype,
-                                    scaled | (linear->in_quads ? IN_QUADS : 0), linear->weight };
+        (struct gsv_packed_linear){ linear->n, linear->k, linear->dtype, flags, linear->weight };
 }
 
 static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_linear **linear,
@@ -286,6 +320,7 @@ static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_l
     if ((packed->flags & HAS_INPUT_SCALE) == 0)
         made->input_scale = NULL;
     made->in_quads = (packed->flags & IN_QUADS) != 0;
+    made->row_levels = (int32_t)(packed->flags >> ROW_LEVELS_SHIFT);
     return GPUSERVE_OK;
 }
 

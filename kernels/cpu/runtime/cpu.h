@@ -20,12 +20,13 @@ struct gpuserve_device {
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    void *weight; /* float, uint16_t (bfloat16, float16) or int8_t */
-    float *bias;  /* [n up], zeros without a bias */
-    float *scale; /* INT8 only, like the next two */
-    float *column_sum;
+    void *weight;       /* float, uint16_t (bfloat16, float16), int16_t or int8_t */
+    float *bias;        /* [n up], zeros without a bias */
+    float *scale;       /* INT8 and INT16 only */
+    float *column_sum;  /* INT8 only, like the next */
     float *input_scale; /* [k] or NULL */
     bool in_quads;      /* the integers fit s8_quads.h */
+    int32_t row_levels; /* INT16 only: the largest integer of a row */
 };
 
 struct gpuserve_stream {
@@ -36,8 +37,8 @@ struct gpuserve_stream {
     gsv_attention_fn attention; /* bfloat16 variant if products are rounded too */
     float *scratch;             /* scratch_floats for each thread */
     size_t scratch_floats;
-    uint8_t *bytes; /* INT8, BFLOAT16: converted input rows of one linear */
-    size_t byte_ld; /* distance of bfloat16 rows; of INT8 rows half of it */
+    uint8_t *bytes; /* INT8, INT16, BFLOAT16: converted input rows of one linear */
+    size_t byte_ld; /* distance of rows of 16 bits; of INT8 rows half of it */
     float *min, *step;
 };
 

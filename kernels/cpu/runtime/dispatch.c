@@ -169,9 +169,9 @@ const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
 }
 
 /*
- * Portable bits: the tables without what differs between instruction sets. bfloat16 products do,
- * and so do int8 weights: all are those that fit the sums of s8_quads.h. What is left has the same
- * bits everywhere (vec.h).
+ * Portable bits: the tables without what differs between instruction sets. bfloat16 and int16
+ * products do, and so do int8 weights: all are those that fit the sums of s8_quads.h. What is left
+ * has the same bits everywhere (vec.h).
  */
 
 static struct gsv_cpu_isa portable[N_CHOICES];
@@ -185,6 +185,8 @@ static void make_portable(void)
             snprintf(portable_names[i], sizeof(portable_names[i]), "portable_%s", portable[i].name);
         portable[i].name = i > 0 ? portable_names[i] : portable[i].name;
         portable[i].adds_quads = true;
+        portable[i].gemm_s16 = NULL;
+        portable[i].quantize_s16 = NULL;
         portable[i].pairs_bf16 = false;
         portable[i].gemm_bf16 = NULL;
         portable[i].round_bf16 = NULL;

@@ -10,10 +10,11 @@
  *   float32    [k][panel]
  *   int8       [k / 4][panel][4], k rounded up to 4: four k of a column are adjacent
  *   bfloat16   [k / 2][panel][2], k rounded up to 2
+ *   int16      the same
  *   float16    [k][panel]
  *
- * A lane is what is adjacent in a column: one float32 or float16, two bfloat16 or four bytes. Where
- * the table says so (pairs_s8, pairs_bf16) two lanes of a column are adjacent:
+ * A lane is what is adjacent in a column: one float32 or float16, two bfloat16 or int16, or four
+ * bytes. Where  * the table says so (pairs_s8, pairs_bf16) two lanes of a column are adjacent:
  *
  *   int8       [k / 8][panel][8], then [panel][4] for an odd number of lanes
  *   bfloat16   [k / 4][panel][4], then [panel][2]
@@ -53,16 +54,31 @@ struct gsv_gemm_f32 {
     struct gsv_finish finish;
 };
 
-/* Input rows as unsigned bytes: x is about least + step * byte (zero point and scale). */
+/* Scales of integer rows and weights: x is about min + step * integer. */
+struct gsv_scales {
+    const float *min, *step; /* [rows]; zero points of int8 rows only */
+    const float *scale;      /* [n rounded up]: scale of each column's weights */
+    const float *column_sum; /* [n rounded up]: sum of each column's integers; int8 only */
+};
+
+/* Input rows as unsigned bytes. */
 struct gsv_gemm_s8 {
     const uint8_t *in;
-    const float *min, *step; /* [rows] */
     const int8_t *weight;
-    const float *scale;      /* [n rounded up]: scale of each column's weights */
-    const float *column_sum; /* [n rounded up]: sum of each column's integers */
-    size_t in_ld;            /* k rounded up to 64 or more: rows are read up to there */
-    int32_t k;               /* rounded up to 4 */
-    bool in_quads;           /* all weights fit s8_quads.h */
+    struct gsv_scales scales;
+    size_t in_ld;  /* k rounded up to 64 or more: rows are read up to there */
+    int32_t k;     /* rounded up to 4 */
+    bool in_quads; /* all weights fit s8_quads.h */
+    struct gsv_finish finish;
+};
+
+/* Input rows as signed 16-bit integers in the range of kernels/s16_range.h, like the weights. */
+struct gsv_gemm_s16 {
+    const int16_t *in;
+    const int16_t *weight;
+    struct gsv_scales scales;
+    size_t in_ld; /* k rounded up to 2 or more, with zeros up to there */
+    int32_t k;    /* rounded up to 2 */
     struct gsv_finish finish;
 };
 
@@ -73,6 +89,15 @@ struct gsv_quantize {
     float *min, *step;
     size_t in_ld, out_ld;
     int32_t k;
+};
+
+struct gsv_quantize_s16 {
+    const float *in;
+    int16_t *out;
+    float *step;
+    size_t in_ld, out_ld;
+    int32_t k;
+    int32_t levels; /* the largest integer */
 };
 
 /* Input rows rounded to bfloat16; two elements of a row form one 32-bit word. */
@@ -131,6 +156,9 @@ struct gsv_cpu_isa {
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
     void (*quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
+    /* The next two are NULL where products in int16 do not pay: see gemm_s16.c. */
+    void (*gemm_s16)(const struct gsv_gemm_s16 *gemm, const struct gsv_span *span);
+    void (*quantize_s16)(const struct gsv_quantize_s16 *q, int32_t row, int32_t row_end);
     void (*gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
     /* The next three are NULL if the processor has no bfloat16 products. */
     void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
@@ -194,7 +222,7 @@ static inline size_t gsv_lane_at(const struct gsv_panel_layout *panel, size_t la
  * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 /* The one with the same bits as on every other instruction set. Its fields are those of the best
- * table but for bfloat16, which it has not, and adds_quads. */
+ * table but for bfloat16 and int16, which it has not, and adds_quads. */
 const struct gsv_cpu_isa *gsv_cpu_choose_portable_isa(void);
 
 /*

@@ -29,6 +29,13 @@
 #define GSV_ADDS_QUADS 0
 #endif
 
+/* Defined where products in int16 are faster than in float32 and there are none in bfloat16: see
+ * gemm/gemm_s16.c. Without VNNI, AVX-512 adds on the ports that multiply. */
+#if defined(__AVX2__) && !defined(__AVX512BF16__) && !defined(GSV_HAS_TILES) && \
+    (!defined(__AVX512F__) || defined(__AVX512VNNI__))
+#define GSV_HAS_S16 1
+#endif
+
 /* Instructions that multiply two rows by two columns: see gemm/tile_mmla.h. */
 #if defined(GSV_NEON) && defined(__ARM_FEATURE_MATMUL_INT8)
 #define GSV_HAS_MMLA 1
@@ -43,6 +50,10 @@ extern const gsv_tile_f32_fn GSV_BASE(gsv_tiles_f32)[GSV_TILE_ROWS + 1];
 
 void GSV_BASE(gsv_gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);
+#if defined(GSV_HAS_S16)
+void GSV_VARIANT(gsv_gemm_s16)(const struct gsv_gemm_s16 *gemm, const struct gsv_span *span);
+void GSV_VARIANT(gsv_quantize_s16)(const struct gsv_quantize_s16 *q, int32_t row, int32_t row_end);
+#endif
 void GSV_BASE(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
 #if defined(__AVX512BF16__) || defined(GSV_HAS_TILES) || \
     (defined(GSV_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))

@@ -17,7 +17,7 @@
 struct stream_plan {
     int32_t n_threads;
     size_t batch, scratch, scratch_floats;
-    size_t bytes, byte_ld, ranges; /* INT8 and BFLOAT16 only */
+    size_t bytes, byte_ld, ranges; /* INT8, INT16 and BFLOAT16 only */
     size_t rows;
     size_t total;
 };
@@ -68,9 +68,10 @@ static struct stream_plan plan_of(const struct gpuserve_stream_options *o)
     plan.batch = take(&plan.total, gsv_hostmem_batch_bytes(o->max_tokens, o->max_sequences));
     plan.scratch_floats = gsv_cpu_attention_floats(o->max_seqlen, head_size, o->position_rows);
     plan.scratch = take(&plan.total, (size_t)plan.n_threads * plan.scratch_floats * sizeof(float));
-    if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16)
+    if (o->dtype != GPUSERVE_DTYPE_INT8 && o->dtype != GPUSERVE_DTYPE_BFLOAT16 &&
+        o->dtype != GPUSERVE_DTYPE_INT16)
         return plan;
-    /* an INT8 net may keep products in bfloat16 */
+    /* an INT8 net may keep products in bfloat16 or int16 */
     plan.byte_ld = gsv_round_up((size_t)o->max_columns, 64) * sizeof(uint16_t);
     plan.bytes = take(&plan.total, plan.rows * plan.byte_ld);
     plan.ranges = take(&plan.total, 2 * plan.rows * sizeof(float));

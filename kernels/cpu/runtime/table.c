@@ -20,6 +20,10 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
 #endif
     .gemm_f32 = GSV_BASE(gsv_gemm_f32),
     .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
+#if defined(GSV_HAS_S16)
+    .gemm_s16 = GSV_VARIANT(gsv_gemm_s16),
+    .quantize_s16 = GSV_VARIANT(gsv_quantize_s16),
+#endif
     .gemm_half = GSV_BASE(gsv_gemm_half),
 #if defined(GSV_HAS_BF16)
     .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),

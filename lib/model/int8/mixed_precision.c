@@ -6,8 +6,9 @@
  * search). Errors of early layers grow in later ones, and the input of the second feed-forward
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
  * many. If that fails, other orders are tried. Kept products have weights of 16 bits, half the
- * memory of float32: bfloat16, then float16. If that does not suffice, attention that rounds to
- * bfloat16 computes in float32; then kept products are float32, too.
+ * memory of float32: int16 on processors that multiply it faster than bfloat16, then bfloat16, then
+ * float16. If that does not suffice, attention that rounds to bfloat16 computes in float32; then
+ * kept products are float32, too.
  *
  * A few texts say little about others: with peaked attention one in a hundred loses ten times as
  * much as most. The worst probes are measured first; the others only if these pass.
@@ -534,6 +535,8 @@ static gpuserve_status choose(struct mixer *m, gpuserve_error *error)
 
     note(m, &best);
     rounded = best;
+    if (st == GPUSERVE_OK)
+        st = try_if_present(m, GPUSERVE_DTYPE_INT16, &best, error);
     if (st == GPUSERVE_OK)
         st = try_if_present(m, GPUSERVE_DTYPE_BFLOAT16, &best, error);
     if (st == GPUSERVE_OK)

@@ -31,9 +31,8 @@
 
 const char *gsv_dtype_name(uint32_t dtype)
 {
-    static const char *const names[] = {
-        "default", "float32", "float16", "bfloat16", "tf32", "int8"
-    };
+    static const char *const names[] = { "default", "float32", "float16", "bfloat16",
+                                         "tf32",    "int8",    "int16" };
 
     return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "unknown";
 }
