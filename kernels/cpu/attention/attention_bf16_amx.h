@@ -93,11 +93,11 @@ GSV_INLINE void finish_scores(const struct attention_bf16_head *h, int32_t query
 {
     float *at = h->scores + (size_t)key * PANEL;
     const bool changes = h->bias || h->layout.after < h->length;
-    vf most[VECTORS];
+    vf max[VECTORS];
 
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-        most[v] = largest[v];
+        max[v] = largest[v];
     for (int32_t k = key; k < end; k++, at += PANEL) {
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
@@ -107,12 +107,12 @@ GSV_INLINE void finish_scores(const struct attention_bf16_head *h, int32_t query
                 x = finish_score(h, x, query + v * GSV_VL, k);
                 vf_store(at + v * GSV_VL, x);
             }
-            most[v] = vf_max(x, most[v]);
+            max[v] = vf_max(x, max[v]);
         }
     }
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-        largest[v] = most[v];
+        largest[v] = max[v];
 }
 
 /* The scores of a panel, and the maximum of each lane. */
