@@ -147,10 +147,12 @@ gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
         made->values = (int8_t *)(at + n + k);
         quantize_weights((int8_t *)(at + n + k), at, source);
     } else if (int16) {
+        int16_t *const words = (void *)(at + n);
+
         scales_of(source, (float)gsv_s16_weight_levels(source->k), at);
         made->scale = at;
-        made->words = (int16_t *)(at + n);
-        made->row_levels = quantize_words((int16_t *)(at + n), at, source);
+        made->words = words;
+        made->row_levels = quantize_words(words, at, source);
     } else {
         made->weight = memcpy(at, source->weight, n * k * sizeof(float));
     }
