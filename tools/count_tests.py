@@ -64,6 +64,7 @@ def last_line(test):
 
 
 def take_timeouts(path):
+    """Name the programs that reached their time limit, and remove their lines from the log."""
     lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
     ended = []
     for line in lines:

@@ -9,7 +9,7 @@
 #include "kernels/cpu/runtime/isa.h"
 #include "kernels/cpu/runtime/vmath.h"
 
-/* What the sums of a product are. */
+/* Number format of the sums of a product. */
 enum finish_sums {
     FINISH_FLOAT,
     FINISH_BYTES, /* 32-bit integers of the int8 product */

@@ -26,14 +26,6 @@ GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t
 }
 
 #else
-GSV_INLINE vi broadcast2(const uint16_t *p)
-{
-    int32_t two;
-
-    memcpy(&two, p, sizeof(two));
-    return vi_set(two);
-}
-
 GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t *b, int32_t k,
                      float *c)
 {
@@ -54,7 +46,7 @@ GSV_INLINE void tile(int32_t rows, const uint16_t *a, size_t lda, const uint16_t
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            const vi x = broadcast2(a + (size_t)r * lda);
+            const vi x = vi_broadcast(a + (size_t)r * lda);
 
 #pragma GCC unroll 16
             for (int v = 0; v < GSV_NV; v++)

@@ -9,8 +9,8 @@
  *   (step * sum) * scale + bias, then activation and residual
  *
  * One 32-bit lane holds two products of a column. One instruction adds them: vpmaddwd multiplies 16
- * pairs in AVX2, and vpaddd adds on more ports than a multiply-add has, which gives 1.5 times the
- * rate of float32; vpdpwssd of VNNI does both.
+ * pairs in AVX2, and vpaddd adds on a port that does not multiply; vpdpwssd of VNNI does both. The
+ * rates are in kernels/cpu/README.md.
  */
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/tile_order.h"
@@ -22,14 +22,6 @@
 #else
 #define DOT2(sum, x, w) ((sum) + (vi)_mm256_madd_epi16((__m256i)(x), (__m256i)(w)))
 #endif
-
-GSV_INLINE vi broadcast2(const void *p)
-{
-    int32_t two;
-
-    memcpy(&two, p, sizeof(two));
-    return vi_set(two);
-}
 
 GSV_INLINE void tile(int32_t rows, const struct gsv_gemm_s16 *gemm, const struct gsv_tile *at_tile,
                      int32_t *c)
@@ -54,7 +46,7 @@ GSV_INLINE void tile(int32_t rows, const struct gsv_gemm_s16 *gemm, const struct
         gsv_fetch(ahead);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            const vi x = broadcast2(gsv_row(&at, r));
+            const vi x = vi_broadcast(gsv_row(&at, r));
 
 #pragma GCC unroll 16
             for (int v = 0; v < GSV_NV; v++)

@@ -66,14 +66,6 @@ GSV_INLINE vi dot4(vi sum, struct gemm_s8_split x, struct gemm_s8_split w)
 #endif
 }
 
-GSV_INLINE vi broadcast4(const uint8_t *p)
-{
-    int32_t four;
-
-    memcpy(&four, p, sizeof(four));
-    return vi_set(four);
-}
-
 /* One step of four k: sums[r][v] += in[r] . weight[v]. */
 GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b,
                       vi sums[GSV_MR][GSV_NV])
@@ -97,7 +89,7 @@ GSV_INLINE void step4(int32_t rows, const uint8_t *a, size_t lda, const int8_t *
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-        const vi x = broadcast4(a + (size_t)r * lda);
+        const vi x = vi_broadcast(a + (size_t)r * lda);
 #if defined(DOT4_VNNI)
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++)
@@ -172,7 +164,7 @@ GSV_INLINE void step_quads(int32_t rows, const struct gsv_tile_rows *at, const i
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         const uint8_t *in = gsv_row(at, r);
-        const vi x = broadcast4(in), y = half ? vi_set(0) : broadcast4(in + 4);
+        const vi x = vi_broadcast(in), y = half ? vi_set(0) : vi_broadcast(in + 4);
 
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++) {

@@ -14,7 +14,7 @@
  *   float16    [k][panel]
  *
  * A lane is what is adjacent in a column: one float32 or float16, two bfloat16 or int16, or four
- * bytes. Where  * the table says so (pairs_s8, pairs_bf16) two lanes of a column are adjacent:
+ * bytes. Where the table says so (pairs_s8, pairs_bf16) two lanes of a column are adjacent:
  *
  *   int8       [k / 8][panel][8], then [panel][4] for an odd number of lanes
  *   bfloat16   [k / 4][panel][4], then [panel][2]

@@ -93,6 +93,15 @@ GSV_INLINE vi vi_set(int32_t x)
     return x + (vi){ 0 };
 }
 
+/* The 4 bytes at p in each lane. */
+GSV_INLINE vi vi_broadcast(const void *p)
+{
+    int32_t word;
+
+    memcpy(&word, p, sizeof(word));
+    return vi_set(word);
+}
+
 /* The first n elements of p, then zeros; 0 <= n <= GSV_VL. */
 GSV_INLINE vf vf_load_part(const float *p, int n)
 {
