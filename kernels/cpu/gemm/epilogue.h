@@ -12,6 +12,7 @@
 /* Number format of the sums of a product. */
 enum finish_sums {
     FINISH_FLOAT,
+    FINISH_ROUNDED, /* floats of products of bfloat16 */
     FINISH_BYTES, /* 32-bit integers of the int8 product */
     FINISH_WORDS, /* 32-bit integers of the int16 product */
 };
@@ -45,8 +46,8 @@ GSV_INLINE void finish_rows(struct finish_column c, int32_t activation, enum fin
         } else {
             x = x + c.bias;
         }
-        if (kind == FINISH_BYTES && activation == GPUSERVE_ACT_GELU)
-            x = vf_gelu_bytes(x);
+        if ((kind == FINISH_BYTES || kind == FINISH_ROUNDED) && activation == GPUSERVE_ACT_GELU)
+            x = vf_gelu_coarse(x);
         else
             x = vf_activation(x, activation);
         if (residual)
@@ -81,7 +82,7 @@ GSV_INLINE void finish_as(const struct gsv_finish *finish, enum finish_sums kind
 
         if (finish->residual)
             c.residual = finish->residual + at;
-        if (kind != FINISH_FLOAT) {
+        if (kind == FINISH_BYTES || kind == FINISH_WORDS) {
             c.step = scales->step + row;
             c.scale = vf_load(scales->scale + from);
         }

@@ -97,7 +97,7 @@ static __attribute__((noinline)) void finish_block(const struct amx_product *p, 
     if (p->bytes)
         finish_tile(p->finish, FINISH_BYTES, &p->bytes->scales, sums, row, rows, panel * GSV_NR);
     else
-        finish_tile(p->finish, FINISH_FLOAT, NULL, sums, row, rows, panel * GSV_NR);
+        finish_tile(p->finish, FINISH_ROUNDED, NULL, sums, row, rows, panel * GSV_NR);
 }
 
 /* One block of rows by all panels of the span. */

@@ -87,7 +87,7 @@ void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct g
 
         for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
             tiles[rows](in, gemm->in_ld, gemm->weight + (size_t)panel * panel_words, gemm->k, sums);
-            finish_tile(&gemm->finish, FINISH_FLOAT, NULL, sums, row, rows, panel * GSV_NR);
+            finish_tile(&gemm->finish, FINISH_ROUNDED, NULL, sums, row, rows, panel * GSV_NR);
         }
         row += rows;
     }

@@ -104,14 +104,14 @@ GSV_INLINE vf vf_gelu(vf x)
     return vf_fma(x, vf_min(half, vf_max(-half, near * p / q)), half * x);
 }
 
-/* GELU within 1.3e-5, for int8: the next step rounds the row to 256 values.
+/* GELU within 1.3e-5, for int8 and bfloat16: the next step rounds the row to 8 bits.
  *
  *   GELU(x) = max(x, 0) - t Q(t), t = |x|, Q(t) = 1 - Phi(t)
  *
  * Q is a polynomial around the middle of [0, limit]. Past the limit t stays there, where t Q(t) is
  * below the error. A half of the operations of vf_gelu(), and no division. For float32 a polynomial
  * of this form needs degree 15, which is no faster than the fraction. */
-GSV_INLINE vf vf_gelu_bytes(vf x)
+GSV_INLINE vf vf_gelu_coarse(vf x)
 {
     const float limit = 4.4f;
     const vf t = vf_min(vf_set(limit), (vf)((vi)x & vi_set(0x7FFFFFFF)));
