@@ -151,8 +151,7 @@ static void compare(const struct linear_case *c, uint32_t dtype, const struct pr
     float *want = run_scaled(target_at(0), dtype, c, p, scales);
     float *got = run_scaled(t, dtype, c, p, scales);
 
-    cr_expect(all_close(got, want, (size_t)c->rows * (size_t)p->out_ld, tolerance(c, dtype),
-                         2e-6f),
+    cr_expect(all_close(got, want, (size_t)c->rows * (size_t)p->out_ld, tolerance(c, dtype), 2e-6f),
               "%s, %d x %d x %d: %s", t->name, (int)c->rows, (int)c->n, (int)c->k, difference());
     free_floats(want);
     free_floats(got);
