@@ -13,8 +13,8 @@
 enum finish_sums {
     FINISH_FLOAT,
     FINISH_ROUNDED, /* floats of products of bfloat16 */
-    FINISH_BYTES, /* 32-bit integers of the int8 product */
-    FINISH_WORDS, /* 32-bit integers of the int16 product */
+    FINISH_BYTES,   /* 32-bit integers of the int8 product */
+    FINISH_WORDS,   /* 32-bit integers of the int16 product */
 };
 
 /* One column of vectors through the rows of a tile. Passed by value, so that all fields stay in
