@@ -414,7 +414,7 @@ void gsv_net_free(struct gsv_net **net);
  */
 struct gsv_int8_facts {
     bool is_measured;
-    bool exact_attention; /* in float32, where the processor would round it to bfloat16 */
+    bool exact_attention; /* in float32, where the processor would round it to 16 bits */
     float cosine;         /* minimum over all probes */
     int32_t n_probes;
     int32_t n_products, n_layer_products, n_kept;

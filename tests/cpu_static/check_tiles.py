@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 NOT_RUN = 77
 # object: the products that its loops over k must have
-OBJECTS = {"gemm_amx.c.o": ("tdpbusd", "tdpbf16ps"), "attention_bf16.c.o": ("tdpbf16ps",)}
+OBJECTS = {"gemm_amx.c.o": ("tdpbusd", "tdpbf16ps"), "attention_16bit.c.o": ("tdpbf16ps",)}
 PRODUCTS = ("tdpbusd", "tdpbf16ps")
 USES = (*PRODUCTS, "tileloadd", "tilestored", "tilezero")
 NOT_IN_LOOP = ("tilestored", "tilezero", "ldtilecfg", "tilerelease", "call")

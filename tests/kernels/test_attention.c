@@ -159,38 +159,112 @@ static float *run(const struct target *t, uint32_t dtype, const struct attention
     return out;
 }
 
-static void match_ref(uint32_t dtype, float absolute, float for_gain)
+struct tolerance {
+    float absolute, for_gain;
+};
+
+/* Outputs are averages of values up to 1. A score of size s has an error of s times that of its
+ * operands, so the tolerance grows with `gain`. Relative errors of an operand: float32 1e-7;
+ * bfloat16 2^-9; int16 about 2^-13 of the largest. */
+static struct tolerance tolerance_of(const struct target *t, uint32_t dtype)
+{
+    if (dtype == GPUSERVE_DTYPE_FLOAT32)
+        return (struct tolerance){ 1e-6f, 4e-7f };
+    return t->has_s16 ? (struct tolerance){ 2e-4f, 2e-4f } : (struct tolerance){ 3e-3f, 2e-3f };
+}
+
+static void match(const struct attention_case *c, const struct inputs *in, uint32_t dtype,
+                  size_t number)
+{
+    float *want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, c, in);
+
+    for (int b = 1; b < target_count(); b++) {
+        const struct tolerance allowed = tolerance_of(target_at(b), dtype);
+        float *got = run(target_at(b), dtype, c, in);
+
+        cr_expect(all_close(got, want, (size_t)in->n_tokens * in->width,
+                            allowed.absolute + allowed.for_gain * c->gain, allowed.absolute),
+                  "%s, case %zu: %s", target_at(b)->name, number, difference());
+        free_floats(got);
+    }
+    free_floats(want);
+}
+
+static void match_ref(uint32_t dtype)
 {
     for (size_t i = 0; i < N_CASES; i++) {
-        const struct attention_case *c = &cases[i];
-        struct inputs in = make_inputs(c);
-        float *want = run(target_at(0), GPUSERVE_DTYPE_FLOAT32, c, &in);
+        struct inputs in = make_inputs(&cases[i]);
 
-        for (int b = 1; b < target_count(); b++) {
-            float *got = run(target_at(b), dtype, c, &in);
-
-            cr_expect(all_close(got, want, (size_t)in.n_tokens * in.width,
-                                absolute + for_gain * c->gain, absolute),
-                      "%s, case %zu: %s", target_at(b)->name, i, difference());
-            free_floats(got);
-        }
-        free_floats(want);
+        match(&cases[i], &in, dtype, i);
         free_inputs(&in);
     }
 }
 
-/* Outputs are averages of values up to 1. A score of size s has a float32 error of s * 1e-7 in its
- * weight, so the tolerance grows with `gain`. */
 Test(attention, every_target_matches_ref)
 {
-    match_ref(GPUSERVE_DTYPE_FLOAT32, 1e-6f, 4e-7f);
+    match_ref(GPUSERVE_DTYPE_FLOAT32);
 }
 
-/* int8 streams round attention's operands to bfloat16 if the processor has bfloat16 products: a
- * value has a relative error of 2^-9. */
-Test(attention, int8_streams_match_ref_as_bfloat16_does)
+/* int8 streams round attention's operands to bfloat16 or int16 if the processor has such products.
+ */
+Test(attention, int8_streams_match_ref_as_16_bits_do)
 {
-    match_ref(GPUSERVE_DTYPE_INT8, 3e-3f, 2e-3f);
+    match_ref(GPUSERVE_DTYPE_INT8);
+}
+
+/* All operands at their largest magnitude: the sums of int16 come closest to 32 bits. */
+Test(attention, the_largest_sums_of_an_int8_stream_are_exact)
+{
+    static const struct attention_case largest[] = {
+        { { 700 }, 1, 1, 32, false, 1.0f },
+        { { 700 }, 1, 1, 64, false, 1.0f },
+        { { 33 }, 1, 1, 256, false, 1.0f },
+        { { 3 }, 1, 1, 1, false, 1.0f },
+    };
+
+    for (size_t i = 0; i < sizeof(largest) / sizeof(largest[0]); i++) {
+        struct inputs in = make_inputs(&largest[i]);
+
+        for (size_t j = 0; j < (size_t)in.n_tokens * in.row; j++)
+            in.qkv[j] = j / in.row % 2 ? -3.0f : 3.0f;
+        match(&largest[i], &in, GPUSERVE_DTYPE_INT8, i);
+        for (size_t j = 0; j < (size_t)in.n_tokens * in.row; j++)
+            in.qkv[j] = 3.0f;
+        match(&largest[i], &in, GPUSERVE_DTYPE_INT8, i);
+        for (size_t j = 0; j < (size_t)in.n_tokens * in.row; j++)
+            in.qkv[j] = 0.0f;
+        match(&largest[i], &in, GPUSERVE_DTYPE_INT8, i);
+        free_inputs(&in);
+    }
+}
+
+/* int16 computes a text of more keys than it has steps for, and a head with an infinity, in
+ * float32. */
+Test(attention, what_int16_cannot_hold_is_in_float32)
+{
+    const struct attention_case longer = { { 16385 }, 1, 1, 8, false, 1.0f, .window = 2 };
+    const struct attention_case infinite = { { 40 }, 1, 1, 32, false, 1.0f };
+
+    for (int i = 0; i < 4; i++) {
+        const struct attention_case *c = i == 0 ? &longer : &infinite;
+        struct inputs in = make_inputs(c);
+
+        if (i > 0) /* of Q, K and V */
+            in.qkv[7 * in.row + (size_t)(i - 1) * in.width + 5] = -INFINITY;
+        for (int b = 1; b < target_count(); b++) {
+            float *want, *got;
+
+            if (!target_at(b)->has_s16)
+                continue;
+            want = run(target_at(b), GPUSERVE_DTYPE_FLOAT32, c, &in);
+            got = run(target_at(b), GPUSERVE_DTYPE_INT8, c, &in);
+            cr_expect_arr_eq(got, want, (size_t)in.n_tokens * in.width * sizeof(*got), "%s, %d",
+                             target_at(b)->name, i);
+            free_floats(got);
+            free_floats(want);
+        }
+        free_inputs(&in);
+    }
 }
 
 /* The bits are those of a float32 stream, whatever the processor rounds otherwise. */

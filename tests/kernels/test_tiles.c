@@ -482,7 +482,7 @@ Test(tiles, every_operation_uses_tiles_and_releases_them)
         cr_expect_gt(tile_model_products(), before, "%s: bfloat16", t->name);
         before = tile_model_products();
         run_attention(t);
-        if (t->device->isa->attention_bf16)
+        if (t->device->isa->attention_16bit)
             cr_expect_gt(tile_model_products(), before, "%s: attention", t->name);
         cr_expect_eq(tile_model_configured(), 0, "%s: tiles stay configured", t->name);
     }

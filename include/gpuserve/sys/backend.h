@@ -27,7 +27,7 @@
  *
  * Activations are row-major [rows, columns]. Their type follows from the dtype of the stream:
  * float32 for FLOAT32, TF32 and (on hosts) INT8 and BFLOAT16, which round only the rows of a
- * product (rows of attention may also be rounded, to bfloat16), and FLOAT16, which rounds only the
+ * product (rows of attention may also be rounded, to 16 bits), and FLOAT16, which rounds only the
  * weights; else the 16-bit type itself, which is float16 for INT8 on a GPU. Every `float *` is
  * float32 whatever the dtype.
  */

@@ -1,6 +1,6 @@
 /*
  * attention_bf16_amx.h - the products of attention in bfloat16 in tile registers (AMX). Included by
- * attention_bf16.c.
+ * attention_16bit.c.
  *
  *   scores   [keys][queries]         K  [key][dimensions]      x  Q transposed
  *   outputs  [dimensions][queries]   V transposed, [dimension][keys]  x  weights [keys][queries]
@@ -60,7 +60,7 @@ static void multiply(const uint32_t *a, size_t a_ld, const uint32_t *b, int rows
 }
 
 /* 16 pairs of keys from `key` on, transposed: zeros past the last key. */
-static void pack_value_block(const struct attention_bf16_head *h, int32_t key, int32_t from)
+static void pack_value_block(const struct attention_16bit_head *h, int32_t key, int32_t from)
 {
     uint32_t *to = h->values + (size_t)from * h->pairs + (size_t)key / 2;
     const int32_t left = h->size - from;
@@ -72,51 +72,22 @@ static void pack_value_block(const struct attention_bf16_head *h, int32_t key, i
         const vf x = keys > 0 ? load_upto(even, left) : vf_set(0.0f);
         const vf y = keys > 1 ? load_upto(even + h->layout.ld, left) : vf_set(0.0f);
 
-        words[i] = (vf)vh_pairs(x, y);
+        words[i] = (vf)value_words(h, x, y);
     }
     vf_transpose(words);
     for (int i = 0; i < GSV_VL; i++)
         store_words(to + (size_t)i * h->pairs, (vi)words[i]);
 }
 
-static void pack_values(const struct attention_bf16_head *h)
+static void pack_values(const struct attention_16bit_head *h)
 {
     for (int32_t key = 0; key < h->length; key += 2 * GSV_VL)
         for (int32_t from = 0; from < h->size; from += GSV_VL)
             pack_value_block(h, key, from);
 }
 
-/* Finishes the scores of keys from `key` to before `end`, and returns the maximum of each lane. The
- * maxima stay in registers: an array that is indexed by a variable waits for its own stores. */
-GSV_INLINE void finish_scores(const struct attention_bf16_head *h, int32_t query, int32_t key,
-                              int32_t end, int vectors, vf largest[VECTORS])
-{
-    float *at = h->scores + (size_t)key * PANEL;
-    const bool changes = h->bias || h->layout.after < h->length;
-    vf max[VECTORS];
-
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++)
-        max[v] = largest[v];
-    for (int32_t k = key; k < end; k++, at += PANEL) {
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) {
-            vf x = vf_load(at + v * GSV_VL);
-
-            if (changes) {
-                x = finish_score(h, x, query + v * GSV_VL, k);
-                vf_store(at + v * GSV_VL, x);
-            }
-            max[v] = vf_max(x, max[v]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++)
-        largest[v] = max[v];
-}
-
 /* The scores of a panel, and the maximum of each lane. */
-static void score_panel(const struct attention_bf16_head *h, const struct gsv_key_range *keys,
+static void score_panel(const struct attention_16bit_head *h, const struct gsv_key_range *keys,
                         int32_t query, int vectors, vf largest[VECTORS])
 {
     const int32_t steps = (int32_t)(h->key_ld / WORDS);
@@ -127,22 +98,19 @@ static void score_panel(const struct attention_bf16_head *h, const struct gsv_ke
         multiply(h->keys + (size_t)key * h->key_ld, h->key_ld, h->queries,
                  end - key > GSV_TILE_HEIGHT ? 2 : 1, vectors, steps,
                  h->scores + (size_t)key * PANEL);
-        if (vectors == VECTORS)
-            finish_scores(h, query, key, end, VECTORS, largest);
-        else
-            finish_scores(h, query, key, end, HALF, largest);
+        finish_scores(h, query, key, end, vectors, largest);
     }
 }
 
 /* Zero weights behind the last pair of keys, up to a whole step. */
-static void end_softmax(const struct attention_bf16_head *h, const struct gsv_key_range *keys)
+static void end_softmax(const struct attention_16bit_head *h, const struct gsv_key_range *keys)
 {
     const int32_t used = (keys->end + 1) / 2, end = (used + WORDS - 1) / WORDS * WORDS;
 
     memset(h->scores + (size_t)used * PANEL, 0, (size_t)(end - used) * PANEL * sizeof(float));
 }
 
-static void output_panel(const struct attention_bf16_head *h, const struct gsv_key_range *keys,
+static void output_panel(const struct attention_16bit_head *h, const struct gsv_key_range *keys,
                          int vectors, const vf inverse[VECTORS])
 {
     const int32_t steps = (keys->end - keys->first + KEY_STEP - 1) / KEY_STEP;
@@ -157,7 +125,7 @@ static void output_panel(const struct attention_bf16_head *h, const struct gsv_k
         float *out = h->outputs + (size_t)i * PANEL;
 
         for (int v = 0; v < vectors; v++)
-            vf_store(out + v * GSV_VL, vf_load(out + v * GSV_VL) * inverse[v]);
+            vf_store(out + v * GSV_VL, output_of(vf_load(out + v * GSV_VL), inverse[v]));
     }
 }
 

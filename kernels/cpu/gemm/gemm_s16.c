@@ -8,20 +8,11 @@
  *
  *   (step * sum) * scale + bias, then activation and residual
  *
- * One 32-bit lane holds two products of a column. One instruction adds them: vpmaddwd multiplies 16
- * pairs in AVX2, and vpaddd adds on a port that does not multiply; vpdpwssd of VNNI does both. The
- * rates are in kernels/cpu/README.md.
+ * One 32-bit lane holds two products of a column (s16.h).
  */
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/tile_order.h"
-
-#if defined(__AVX512VNNI__)
-#define DOT2(sum, x, w) (vi) _mm512_dpwssd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
-#elif defined(__AVXVNNI__)
-#define DOT2(sum, x, w) (vi) _mm256_dpwssd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w))
-#else
-#define DOT2(sum, x, w) ((sum) + (vi)_mm256_madd_epi16((__m256i)(x), (__m256i)(w)))
-#endif
+#include "kernels/cpu/runtime/s16.h"
 
 GSV_INLINE void tile(int32_t rows, const struct gsv_gemm_s16 *gemm, const struct gsv_tile *at_tile,
                      int32_t *c)
@@ -50,7 +41,7 @@ GSV_INLINE void tile(int32_t rows, const struct gsv_gemm_s16 *gemm, const struct
 
 #pragma GCC unroll 16
             for (int v = 0; v < GSV_NV; v++)
-                sums[r][v] = DOT2(sums[r][v], x, weight[v]);
+                sums[r][v] = vs_dot2(sums[r][v], x, weight[v]);
         }
         ahead += at_tile->ahead_step;
         b += GSV_STEP_BYTES;

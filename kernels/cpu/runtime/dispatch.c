@@ -190,7 +190,7 @@ static void make_portable(void)
         portable[i].pairs_bf16 = false;
         portable[i].gemm_bf16 = NULL;
         portable[i].round_bf16 = NULL;
-        portable[i].attention_bf16 = NULL;
+        portable[i].attention_16bit = NULL;
     }
 }
 

@@ -160,10 +160,11 @@ struct gsv_cpu_isa {
     void (*gemm_s16)(const struct gsv_gemm_s16 *gemm, const struct gsv_span *span);
     void (*quantize_s16)(const struct gsv_quantize_s16 *q, int32_t row, int32_t row_end);
     void (*gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_span *span);
-    /* The next three are NULL if the processor has no bfloat16 products. */
+    /* The next two are NULL if the processor has no bfloat16 products. */
     void (*gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
     void (*round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
-    gsv_attention_fn attention_bf16;
+    /* In bfloat16, or int16 where gemm_s16 is present; otherwise NULL. */
+    gsv_attention_fn attention_16bit;
     gsv_attention_fn attention;
     void (*embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end);
     void (*add_norm)(const struct gpuserve_op_add_norm *op, int32_t row, int32_t row_end);

@@ -30,7 +30,8 @@
 #endif
 
 /* Defined where products in int16 are faster than in float32 and there are none in bfloat16: see
- * gemm/gemm_s16.c. Without VNNI, AVX-512 adds on the ports that multiply. */
+ * gemm/gemm_s16.c and attention/attention_s16.h. Without VNNI, AVX-512 adds on the ports that
+ * multiply. */
 #if defined(__AVX2__) && !defined(__AVX512BF16__) && !defined(GSV_HAS_TILES) && \
     (!defined(__AVX512F__) || defined(__AVX512VNNI__))
 #define GSV_HAS_S16 1
@@ -60,11 +61,13 @@ void GSV_BASE(gsv_gemm_half)(const struct gsv_gemm_half *gemm, const struct gsv_
 #define GSV_HAS_BF16 1
 void GSV_VARIANT(gsv_gemm_bf16)(const struct gsv_gemm_bf16 *gemm, const struct gsv_span *span);
 void GSV_VARIANT(gsv_round_bf16)(const struct gsv_round_bf16 *r, int32_t row, int32_t row_end);
-#if !defined(GSV_HAS_TILES) || defined(__AVX512F__) /* its tiles are as wide as a vector */
-#define GSV_HAS_BF16_ATTENTION 1
-void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
-                                     int32_t head, float *scratch);
 #endif
+/* Tiles are as wide as a vector of AVX-512. */
+#if defined(GSV_HAS_S16) || \
+    (defined(GSV_HAS_BF16) && (!defined(GSV_HAS_TILES) || defined(__AVX512F__)))
+#define GSV_HAS_16BIT_ATTENTION 1
+void GSV_VARIANT(gsv_attention_16bit)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                      int32_t head, float *scratch);
 #endif
 void GSV_BASE(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end);
 void GSV_BASE(gsv_attention)(const struct gpuserve_op_attention *op, int32_t sequence, int32_t head,

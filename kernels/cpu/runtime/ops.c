@@ -78,7 +78,7 @@ static bool is_exact(const struct gpuserve_op_attention *op)
     return op->exact || (op->reader && op->reader->dtype == GPUSERVE_DTYPE_FLOAT32);
 }
 
-/* True for options that attention_bf16 lacks. */
+/* True for options that attention_16bit lacks. */
 static bool needs_float32(const struct gpuserve_op_attention *op)
 {
     return op->softcap != 0.0f || op->position_key || op->position_query;

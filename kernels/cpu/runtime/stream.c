@@ -42,7 +42,7 @@ static size_t position_floats(int32_t max_seqlen, size_t size, int32_t position_
                         (size + GSV_TILE_ROWS + (size_t)max_seqlen);
 }
 
-/* float32: keys, values and scores of one head, products with position rows. bfloat16: also bias,
+/* float32: keys, values and scores of one head, products with position rows. 16 bits: also bias,
  * queries and outputs. */
 size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t position_rows)
 {
@@ -53,6 +53,15 @@ size_t gsv_cpu_attention_floats(int32_t max_seqlen, int32_t head_size, int32_t p
     const size_t halves = length * (size + GSV_COLUMN_STEP + 2) + size * 2 * GSV_COLUMN_STEP;
 
     return gsv_round_up(whole > halves ? whole : halves, 64 / sizeof(float));
+}
+
+/* True if streams of this dtype round the operands of attention to 16 bits: int8 and int16 where
+ * the processor has such products, bfloat16 where they are in bfloat16. */
+static bool rounds_attention(const struct gsv_cpu_isa *isa, uint32_t dtype)
+{
+    if (dtype == GPUSERVE_DTYPE_BFLOAT16)
+        return isa->attention_16bit && isa->gemm_bf16;
+    return isa->attention_16bit && (dtype == GPUSERVE_DTYPE_INT8 || dtype == GPUSERVE_DTYPE_INT16);
 }
 
 static struct stream_plan plan_of(const struct gpuserve_stream_options *o)
@@ -105,8 +114,8 @@ gpuserve_status gsv_cpu_stream_create(struct gpuserve_device *device, struct gpu
     stream->scratch = (float *)(void *)(memory + plan.scratch);
     stream->scratch_floats = plan.scratch_floats;
     stream->attention = device->isa->attention;
-    if (plan.byte_ld && device->isa->attention_bf16)
-        stream->attention = device->isa->attention_bf16;
+    if (rounds_attention(device->isa, options->dtype))
+        stream->attention = device->isa->attention_16bit;
     if (plan.byte_ld) {
         stream->bytes = (uint8_t *)(memory + plan.bytes);
         stream->byte_ld = plan.byte_ld;

@@ -28,9 +28,9 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
 #if defined(GSV_HAS_BF16)
     .gemm_bf16 = GSV_VARIANT(gsv_gemm_bf16),
     .round_bf16 = GSV_VARIANT(gsv_round_bf16),
-#if defined(GSV_HAS_BF16_ATTENTION)
-    .attention_bf16 = GSV_VARIANT(gsv_attention_bf16),
 #endif
+#if defined(GSV_HAS_16BIT_ATTENTION)
+    .attention_16bit = GSV_VARIANT(gsv_attention_16bit),
 #endif
     .quantize = GSV_BASE(gsv_quantize),
     .attention = GSV_BASE(gsv_attention),

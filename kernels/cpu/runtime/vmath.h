@@ -39,9 +39,9 @@ GSV_INLINE vf vf_exp2(vf x)
 #endif
 }
 
-/* 2^x for x <= 0 with a relative error below 8e-5, enough for values rounded to bfloat16. The
+/* 2^x for x <= 0 with a relative error below 8e-5, enough for weights rounded to 16 bits. The
  * result for x below -126 is some number below 2^-125. */
-GSV_INLINE vf vf_exp2_bf16(vf x)
+GSV_INLINE vf vf_exp2_coarse(vf x)
 {
     const vf magic = vf_set(12582912.0f);
     const vf bounded = vf_max(vf_set(-126.0f), x);

@@ -7,7 +7,7 @@
  * product has the largest outliers. So products are kept in a fixed order, and the search finds how
  * many. If that fails, other orders are tried. Kept products have weights of 16 bits, half the
  * memory of float32: int16 on processors that multiply it faster than bfloat16, then bfloat16, then
- * float16. If that does not suffice, attention that rounds to bfloat16 computes in float32; then
+ * float16. If that does not suffice, attention that rounds to 16 bits computes in float32; then
  * kept products are float32, too.
  *
  * A few texts say little about others: with peaked attention one in a hundred loses ten times as

@@ -1,43 +1,68 @@
 /*
- * attention_bf16: attention with both products in bfloat16 and sums in float32, for streams whose
- * matrix products are rounded too (int8, bfloat16). Requires the instruction vdpbf16ps or bfdot,
- * or the tile registers of AMX.
+ * attention_16bit: attention whose products have operands of 16 bits, for streams that round the
+ * operands of matrix products too. int8 streams: bfloat16 (the instructions vdpbf16ps or bfdot, or
+ * the tile registers of AMX), or int16 on x86 processors without them. bfloat16 streams: bfloat16.
  *
  *   pack    K, and V in pairs of keys
  *   for each panel of queries, and the keys that one of them attends to:
- *     pack    Q transposed, times scale * log2(e): one query per lane from here on
+ *     pack    Q transposed: one query per lane from here on
  *     scores  keys x panel of queries, and the maximum of each lane
- *     softmax 2^(score - max) in pairs of keys, and its sum in each lane
+ *     weights 2^(score - max) in pairs of keys, and their sum in each lane
  *     output  dimensions x panel, divided by the sum and transposed back
  *
  * With one query per lane no sum crosses a vector, and keys need no padding. The bits of a query
  * depend on its own text alone: sums run over pairs of keys in order. A 32-bit word holds two
- * bfloat16. Scratch: gsv_cpu_attention_floats(). Without softcap and position rows, which
+ * operands. Scratch: gsv_cpu_attention_floats(). Without softcap and position rows, which
  * attention.c has.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"
 
-#if defined(GSV_HAS_BF16_ATTENTION)
+#if defined(GSV_HAS_16BIT_ATTENTION)
+#if defined(GSV_HAS_BF16)
+#include "kernels/cpu/attention/attention_bf16.h"
+#else
+#include "kernels/cpu/attention/attention_s16.h"
+#endif
 #if defined(GSV_HAS_TILES)
 #include "kernels/cpu/attention/attention_bf16_amx.h"
 #else
-#include "kernels/cpu/attention/attention_bf16_vec.h"
+#include "kernels/cpu/attention/attention_16bit_vec.h"
 #endif
 
-static void pack_keys(const struct attention_bf16_head *h)
+/* Dimensions [from, from + 2 * GSV_VL) of a row, zeros past the last. */
+struct row_part {
+    vf low, high;
+};
+
+GSV_INLINE struct row_part part_of(const struct attention_16bit_head *h, const float *row,
+                                   int32_t from)
 {
-    for (int32_t key = 0; key < h->length; key++)
-        for (int32_t from = 0; from < h->size; from += 2 * GSV_VL)
+    const int32_t left = h->size - from;
+    struct row_part part = { load_upto(row + from, left), vf_set(0.0f) };
+
+    if (left > GSV_VL)
+        part.high = load_upto(row + from + GSV_VL, left - GSV_VL);
+    return part;
+}
+
+static void pack_keys(const struct attention_16bit_head *h)
+{
+    for (int32_t key = 0; key < h->length; key++) {
+        const float *row = h->k + (size_t)key * h->layout.ld;
+
+        for (int32_t from = 0; from < h->size; from += 2 * GSV_VL) {
+            const struct row_part part = part_of(h, row, from);
+
             store_words(h->keys + (size_t)key * h->key_ld + from / 2,
-                        row_words(h, h->k + (size_t)key * h->layout.ld, from, 1.0f));
+                        key_words(h, part.low, part.high));
+        }
+    }
 }
 
 /* Lanes past the last query are zero. */
-static void pack_queries(const struct attention_bf16_head *h, int32_t query, int vectors)
+static void pack_queries(const struct attention_16bit_head *h, int32_t query, int vectors)
 {
-    const float factor = h->op->scale * VMATH_LOG2E;
-
     for (int v = 0; v < vectors; v++) {
         for (int32_t from = 0; from < h->size; from += 2 * GSV_VL) {
             uint32_t *to = h->queries + (size_t)(from / 2) * PANEL + v * GSV_VL;
@@ -45,10 +70,11 @@ static void pack_queries(const struct attention_bf16_head *h, int32_t query, int
 
             for (int32_t i = 0; i < GSV_VL; i++) {
                 const int32_t row = query + v * GSV_VL + i;
+                struct row_part part = { vf_set(0.0f), vf_set(0.0f) };
 
-                block[i] = row < h->length
-                               ? (vf)row_words(h, h->q + (size_t)row * h->layout.ld, from, factor)
-                               : vf_set(0.0f);
+                if (row < h->length)
+                    part = part_of(h, h->q + (size_t)row * h->layout.ld, from);
+                block[i] = (vf)query_words(h, part.low, part.high);
             }
             vf_transpose(block);
             for (int i = 0; i < GSV_VL; i++)
@@ -58,7 +84,7 @@ static void pack_queries(const struct attention_bf16_head *h, int32_t query, int
 }
 
 /* The bias indexed by query - key, from -(length - 1) to the end of the last panel. */
-static void reverse_bias(struct attention_bf16_head *h, const float *bias, float *to)
+static void reverse_bias(struct attention_16bit_head *h, const float *bias, float *to)
 {
     const int32_t end = (h->length + PANEL - 1) / PANEL * PANEL;
 
@@ -67,25 +93,7 @@ static void reverse_bias(struct attention_bf16_head *h, const float *bias, float
         h->bias[i] = i < h->length ? bias[-i] * VMATH_LOG2E : 0.0f;
 }
 
-/* Replaces scores by weights in place, a pair of keys per word, and returns their sum. */
-GSV_INLINE vf softmax_lanes(float *scores, const struct gsv_key_range *keys, vf largest)
-{
-    vf sum = vf_set(0.0f);
-
-    for (int32_t key = keys->first; key < keys->end; key += 2) {
-        const float *at = scores + (size_t)key * PANEL;
-        const vf even = vf_exp2_bf16(vf_load(at) - largest);
-        vf odd = vf_set(0.0f);
-
-        if (key + 1 < keys->end)
-            odd = vf_exp2_bf16(vf_load(at + PANEL) - largest);
-        sum = sum + even + odd;
-        store_words(scores + (size_t)(key / 2) * PANEL, vh_pairs(even, odd));
-    }
-    return sum;
-}
-
-static void store_outputs(const struct attention_bf16_head *h, int32_t query, int vectors)
+static void store_outputs(const struct attention_16bit_head *h, int32_t query, int vectors)
 {
     for (int v = 0; v < vectors; v++) {
         const int32_t first = query + v * GSV_VL;
@@ -110,7 +118,7 @@ static void store_outputs(const struct attention_bf16_head *h, int32_t query, in
     }
 }
 
-static void run_panel(const struct attention_bf16_head *h, int32_t query, int vectors)
+static void run_panel(const struct attention_16bit_head *h, int32_t query, int vectors)
 {
     struct gsv_key_range keys = gsv_keys_of(&h->layout, query, PANEL);
     vf largest[VECTORS], inverse[VECTORS];
@@ -121,14 +129,14 @@ static void run_panel(const struct attention_bf16_head *h, int32_t query, int ve
         largest[v] = vf_set(-INFINITY);
     score_panel(h, &keys, query, vectors, largest);
     for (int v = 0; v < vectors; v++)
-        inverse[v] = vf_set(1.0f) / softmax_lanes(h->scores + v * GSV_VL, &keys, largest[v]);
+        inverse[v] = weights_of_lanes(h, h->scores + v * GSV_VL, &keys, largest[v]);
     end_softmax(h, &keys);
     output_panel(h, &keys, vectors, inverse);
     store_outputs(h, query, vectors);
 }
 
 /* Divides the scratch among the arrays of a head. */
-static void lay_out(struct attention_bf16_head *h, float *scratch)
+static void lay_out(struct attention_16bit_head *h, float *scratch)
 {
     const size_t length = ((size_t)h->length + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
 
@@ -142,12 +150,12 @@ static void lay_out(struct attention_bf16_head *h, float *scratch)
     h->keys = h->values + h->pairs * h->value_ld;
 }
 
-void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int32_t sequence,
-                                     int32_t head, float *scratch)
+void GSV_VARIANT(gsv_attention_16bit)(const struct gpuserve_op_attention *op, int32_t sequence,
+                                      int32_t head, float *scratch)
 {
     const struct gsv_head_layout layout = gsv_head_layout(op, sequence, head);
     const float *qkv = (const float *)op->qkv;
-    struct attention_bf16_head h = {
+    struct attention_16bit_head h = {
         .op = op,
         .layout = layout,
         .q = qkv + layout.q,
@@ -158,6 +166,10 @@ void GSV_VARIANT(gsv_attention_bf16)(const struct gpuserve_op_attention *op, int
         .size = op->head_size,
     };
 
+    if (!start_head(&h)) {
+        GSV_BASE(gsv_attention)(op, sequence, head, scratch);
+        return;
+    }
     lay_out(&h, scratch);
     if (op->relative_bias)
         reverse_bias(&h,
