@@ -277,24 +277,25 @@ static gpuserve_status try_exact_attention(struct mixer *m, const struct reached
     return facts->exact_attention ? try_if_present(m, GPUSERVE_DTYPE_FLOAT16, best, error) : st;
 }
 
-/* Products at [begin, end) of the order to INT8, if all probes pass then. */
-static gpuserve_status try_int8(struct mixer *m, int32_t begin, int32_t end, gpuserve_error *error)
+static struct reached reached_by(const struct mixer *m)
 {
-    const struct reached before = { m->net->int8.cosine, m->loss.expected };
-    gpuserve_status st;
+    return (struct reached){ m->net->int8.cosine, m->loss.expected };
+}
 
+/* Exchanges the products at [begin, end) of the order that are kept, or are not. */
+static void exchange_all(struct mixer *m, int32_t begin, int32_t end, bool kept)
+{
     for (int32_t at = begin; at < end; at++)
-        exchange(m, at);
-    st = gsv_measure_worst(&m->loss, error);
-    if (st == GPUSERVE_OK && m->loss.is_near_enough)
-        st = gsv_measure_all(&m->loss, error);
-    if (st != GPUSERVE_OK || m->loss.is_near_enough)
-        return st;
-    for (int32_t at = begin; at < end; at++)
-        exchange(m, at);
+        if (gsv_int8_keeps(&m->net->int8, gsv_kept_product(m->net->spec, m->order, at)) == kept)
+            exchange(m, at);
+}
+
+/* Keeps [begin, end) again. */
+static void restore(struct mixer *m, int32_t begin, int32_t end, struct reached before)
+{
+    exchange_all(m, begin, end, false);
     m->net->int8.cosine = before.cosine;
     m->loss.expected = before.expected;
-    return st;
 }
 
 /* The kept products at [begin, end) of the order that are not needed return to INT8: all, or by
@@ -303,23 +304,37 @@ static gpuserve_status try_int8(struct mixer *m, int32_t begin, int32_t end, gpu
 static gpuserve_status thin(struct mixer *m, int32_t begin, int32_t end, int32_t least,
                             gpuserve_error *error)
 {
+    const struct reached before = reached_by(m);
     const int32_t middle = begin + (end - begin) / 2;
-    gpuserve_status st = try_int8(m, begin, end, error);
+    gpuserve_status st;
 
-    if (st != GPUSERVE_OK || m->loss.is_near_enough || end - begin <= least)
+    exchange_all(m, begin, end, true);
+    st = gsv_measure_worst(&m->loss, error);
+    if (st == GPUSERVE_OK && m->loss.is_near_enough)
+        st = gsv_measure_all(&m->loss, error);
+    if (st != GPUSERVE_OK || m->loss.is_near_enough)
         return st;
+    restore(m, begin, end, before);
+    if (m->loss.has_turned || end - begin <= least)
+        return GPUSERVE_OK;
     st = thin(m, middle, end, least, error);
-    return st == GPUSERVE_OK ? thin(m, begin, middle, least, error) : st;
+    return st == GPUSERVE_OK && !m->loss.has_turned ? thin(m, begin, middle, least, error) : st;
 }
 
-/* thin() of all kept products, in at most PARTS halves of halves. */
+/* thin() of both halves of the kept products, down to a part in PARTS. A net whose attention turns
+ * for some sets keeps what the search found. */
 static gpuserve_status thin_all(struct mixer *m, gpuserve_error *error)
 {
+    const struct reached before = reached_by(m);
     const int32_t n = m->net->int8.n_kept, middle = n / 2, least = (n + PARTS - 1) / PARTS;
-    gpuserve_status st = thin(m, middle, n, least, error);
+    gpuserve_status st = GPUSERVE_OK;
 
-    if (st == GPUSERVE_OK && middle > 0)
+    if (!m->loss.has_turned)
+        st = thin(m, middle, n, least, error);
+    if (st == GPUSERVE_OK && !m->loss.has_turned && middle > 0)
         st = thin(m, 0, middle, least, error);
+    if (m->loss.has_turned)
+        restore(m, 0, n, before);
     m->loss.is_near_enough = true;
     return st;
 }

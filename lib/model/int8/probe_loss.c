@@ -18,6 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Attention turned where the estimate for repeated texts loses so many times what the other one
+ * does.
+ */
+#define TURNED 2.0f
+
 static size_t n_texts(const struct gsv_probe_loss *loss)
 {
     return (size_t)loss->host->n_sequences;
@@ -211,7 +216,7 @@ static gpuserve_status make_exact_vectors(struct gsv_probe_loss *loss, gpuserve_
 gpuserve_status gsv_measure_all(struct gsv_probe_loss *loss, gpuserve_error *error)
 {
     const size_t columns = (size_t)loss->columns;
-    float min = 1.0f;
+    float min = 1.0f, others, repeated;
     const gpuserve_status st = make_vectors(loss, NULL, loss->got, error);
 
     if (st != GPUSERVE_OK)
@@ -224,8 +229,10 @@ gpuserve_status gsv_measure_all(struct gsv_probe_loss *loss, gpuserve_error *err
     loss->net->int8.cosine = min;
     if (loss->net->int8.n_kept == 0)
         loss->variance = gsv_model_variance(loss->cosines, n_texts(loss));
-    loss->expected = fminf(gsv_expected_min(loss->cosines, n_texts(loss), loss->variance),
-                           gsv_expected_repeated_min(loss->all, loss->cosines, loss->repeated));
+    others = gsv_expected_min(loss->cosines, n_texts(loss), loss->variance);
+    repeated = gsv_expected_repeated_min(loss->all, loss->cosines, loss->repeated);
+    loss->has_turned = loss->has_turned || 1.0f - repeated > TURNED * (1.0f - others);
+    loss->expected = fminf(others, repeated);
     loss->is_near_enough = min >= (float)GSV_INT8_TARGET && loss->expected >= (float)GSV_INT8_BOUND;
     gsv_choose_worst(&loss->worst, loss->all, loss->cosines);
     return GPUSERVE_OK;

@@ -35,6 +35,7 @@ struct gsv_probe_loss {
     double variance;     /* of the losses without kept products */
     float expected;      /* estimated lowest cosine of other texts */
     bool is_near_enough; /* result of the last measurement, of all probes or the worst */
+    bool has_turned;     /* in a measurement of all: see gsv_measure_all() */
 };
 
 /* The net has its INT8 products. The arguments are borrowed. Close it on failure too. */
@@ -44,7 +45,10 @@ gpuserve_status gsv_probe_loss_open(struct gsv_probe_loss *loss, struct gsv_net 
                                     gpuserve_error *error);
 void gsv_probe_loss_close(struct gsv_probe_loss *loss);
 
-/* Also sets the least cosine in the facts of the net. */
+/* Also sets the least cosine in the facts of the net. `has_turned` is set where attention of texts
+ * that repeat one word turned to another token. Whether it turns differs between sets of kept
+ * products by chance: the more sets a search tries, the more likely it finds one where no probe
+ * shows it. */
 gpuserve_status gsv_measure_all(struct gsv_probe_loss *loss, gpuserve_error *error);
 
 /* If these fail, all fail; there must be a measurement of all before. */
