@@ -103,8 +103,9 @@ class Limit:
         return max(rates[precision].values()) * 1e9
 
     def attention_dtype(self):
-        """What attention of an int8 model is computed in: bfloat16 where our backend has it, then int16, then float32."""
-        return next((dtype for dtype in ("bf16", "int16")
+        """What attention of an int8 model is computed in. Our backend has int16 where it has no bfloat16 products; what it
+        calls bfloat16 there has 16-bit weights alone."""
+        return next((dtype for dtype in ("int16", "bf16")
                      if all(rates.get(dtype, {}).get("gpuserve", 0) > 0 for rates in self.rates)), "fp32")
 
     def texts_per_s(self, rates, precision, how, lengths):
