@@ -7,6 +7,8 @@ The measurement at loading sees 245 texts, and this test 608 others.
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 import unittest.mock
 from pathlib import Path
@@ -124,6 +126,17 @@ class Int8(Case):
         self.assertEqual(facts["kept"], [])
 
     @numbers
+    def test_products_that_are_not_needed_return_to_int8(self):
+        """With AVX2 the search alone keeps 16."""
+        if not cpu_isa().startswith("avx"):
+            self.skipTest("this processor has no AVX2")
+        script = "import sys; from gpuserve import Model; print(len(Model(sys.argv[1], dtype='int8').info()['int8']['kept']))"
+        limits = {"GPUSERVE_MAX_ISA": "avx2", "GPUSERVE_WEIGHTS_CACHE": "off"}
+        done = subprocess.run([sys.executable, "-c", script, model("all-MiniLM-L6-v2")], check=True, stdout=subprocess.PIPE,
+                              text=True, env={**os.environ, **limits})
+        self.assertLessEqual(int(done.stdout), 12)
+
+    @numbers
     def test_kept_products_have_16_bits(self):
         facts = self.open(model("all-MiniLM-L6-v2"), "int8").info()["int8"]
         self.assertTrue(facts["kept"], facts)
@@ -159,7 +172,7 @@ INT16_SETS = ("avx2", "avx2_vnni", "avx512_vnni")  # kernels/cpu/gemm/gemm_s16.c
 KEPT = ((24, 2, 6), (30, 4, 4))
 INPUTS_IN_FLOAT32 = Kind(1, layers=3, peak=10)
 ATTENTION_IN_FLOAT32 = Kind(1, layers=3, peak=20)
-#: The instruction sets that have products in bfloat16, and round attention to it.
+#: The instruction sets with products in bfloat16, whose attention has bfloat16 operands.
 ROUNDS = ("avx512_bf16", "avx512_amx", "neon_bf16")
 REFUSED = Kind(1, hidden=256, heads=2, layers=8, peak=40)
 

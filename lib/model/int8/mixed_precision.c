@@ -171,7 +171,7 @@ static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuser
 }
 
 /* Search with the worst probes, then verify with all. If that fails, the search continues with the
- * probes that are worst now, in steps of 1, 2, 4, ... at least. */
+ * probes that are worst now, in steps of 1, 2, 4, ... at smallest. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
     const int32_t max = max_kept(m);
@@ -299,9 +299,10 @@ static void restore(struct mixer *m, int32_t begin, int32_t end, struct reached 
 }
 
 /* The kept products at [begin, end) of the order that are not needed return to INT8: all, or by
- * halves of at least `least` products; the last ones, which the order finds less important, first.
+ * halves of `smallest` products or more; the last ones, which the order finds less important,
+ * first.
  */
-static gpuserve_status thin(struct mixer *m, int32_t begin, int32_t end, int32_t least,
+static gpuserve_status thin(struct mixer *m, int32_t begin, int32_t end, int32_t smallest,
                             gpuserve_error *error)
 {
     const struct reached before = reached_by(m);
@@ -315,10 +316,10 @@ static gpuserve_status thin(struct mixer *m, int32_t begin, int32_t end, int32_t
     if (st != GPUSERVE_OK || m->loss.is_near_enough)
         return st;
     restore(m, begin, end, before);
-    if (m->loss.has_turned || end - begin <= least)
+    if (m->loss.has_turned || end - begin <= smallest)
         return GPUSERVE_OK;
-    st = thin(m, middle, end, least, error);
-    return st == GPUSERVE_OK && !m->loss.has_turned ? thin(m, begin, middle, least, error) : st;
+    st = thin(m, middle, end, smallest, error);
+    return st == GPUSERVE_OK && !m->loss.has_turned ? thin(m, begin, middle, smallest, error) : st;
 }
 
 /* thin() of both halves of the kept products, down to a part in PARTS. A net whose attention turns
@@ -326,13 +327,13 @@ static gpuserve_status thin(struct mixer *m, int32_t begin, int32_t end, int32_t
 static gpuserve_status thin_all(struct mixer *m, gpuserve_error *error)
 {
     const struct reached before = reached_by(m);
-    const int32_t n = m->net->int8.n_kept, middle = n / 2, least = (n + PARTS - 1) / PARTS;
+    const int32_t n = m->net->int8.n_kept, middle = n / 2, smallest = (n + PARTS - 1) / PARTS;
     gpuserve_status st = GPUSERVE_OK;
 
     if (!m->loss.has_turned)
-        st = thin(m, middle, n, least, error);
+        st = thin(m, middle, n, smallest, error);
     if (st == GPUSERVE_OK && !m->loss.has_turned && middle > 0)
-        st = thin(m, 0, middle, least, error);
+        st = thin(m, 0, middle, smallest, error);
     if (m->loss.has_turned)
         restore(m, 0, n, before);
     m->loss.is_near_enough = true;
