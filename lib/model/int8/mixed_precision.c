@@ -171,7 +171,7 @@ static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuser
 }
 
 /* Search with the worst probes, then verify with all. If that fails, the search continues with the
- * probes that are worst now, in steps of 1, 2, 4, ... at smallest. */
+ * probes that are worst now, in steps of 1, 2, 4, ... at least. */
 static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 {
     const int32_t max = max_kept(m);
