@@ -18,14 +18,14 @@
  *
  * A type of operands defines
  *
- *   start_head()         the steps of a head; false: attention.c computes it in float32
+ *   start_head()                 the steps of a head; false: attention.c computes it in float32
  *   key_words(), query_words()   two vectors of a row, rounded: words of two dimensions
- *   value_words()        two rows of V, rounded: words of two keys
- *   n_words()            the words of a row of K or Q that are not all zero
- *   dot_sum, dot2()      a sum of products, and its next two
- *   score_of()           a finished sum of the first product in float32
- *   weights_of_lanes()   scores of a vector of queries to words of the weights of two keys
- *   output_of()          a finished sum of the second product in float32
+ *   value_words()                two rows of V, rounded: words of two keys
+ *   n_words()                    the words of a row of K or Q that are not all zero
+ *   dot_sum, dot2()              a sum of products, and its next two
+ *   score_of()                   a finished sum of the first product in float32
+ *   weights_of_lanes()           scores of a vector of queries to words of the weights of two keys
+ *   output_of()                  a finished sum of the second product in float32
  */
 #ifndef GSV_CPU_ATTENTION_16BIT_H
 #define GSV_CPU_ATTENTION_16BIT_H

@@ -23,8 +23,7 @@
 /* VALUE_LEVELS * 262,176 < 2^31. Rounding adds up to half a step a key, and the sum of weights that
  * it is divided by has a relative error below 1e-3. */
 #define WEIGHT_SUM 261888.0f
-#define MAX_KEYS 16384     /* more leave too few steps to flat weights */
-#define MIN_LARGEST 1e-30f /* levels / largest stays finite */
+#define MAX_KEYS 16384 /* more leave too few steps to flat weights */
 
 typedef vi dot_sum;
 
@@ -44,7 +43,7 @@ static bool find_step(const struct attention_16bit_head *h, const float *row, in
         for (int32_t i = 0; i < h->size; i += GSV_VL)
             magnitude = vs_larger(magnitude, load_upto(row + i, h->size - i));
     largest = vs_largest(magnitude);
-    *factor = largest >= MIN_LARGEST ? levels / largest : 0.0f;
+    *factor = largest >= VS_MIN_LARGEST ? levels / largest : 0.0f;
     *step = largest / levels;
     return largest < INFINITY;
 }

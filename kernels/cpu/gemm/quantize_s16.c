@@ -3,14 +3,12 @@
  * gemm_s16.c.
  *
  * Each row is read twice, for its largest magnitude and for rounding. A row with a NaN or an
- * infinity gets step NaN and so a result of NaN: x * 0 is then not 0.
+ * infinity gets step NaN and so a result of NaN.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
-#include "kernels/cpu/runtime/vec.h"
+#include "kernels/cpu/runtime/s16.h"
 
 #include <math.h>
-
-#define MIN_LARGEST 1e-30f /* minimum range to divide into steps: levels / largest stays finite */
 
 /* Independent accumulators, so that consecutive vectors have no dependency on each other. */
 #define STREAMS 4
@@ -22,37 +20,27 @@ GSV_INLINE vf part_of(const struct gsv_quantize_s16 *q, const float *x, int32_t 
     return left >= GSV_VL ? vf_load(x + i) : vf_load_part(x + i, left > 0 ? left : 0);
 }
 
-/* The largest magnitude, or NaN. */
+/* The largest magnitude; NaN if an element is infinite or NaN. */
 static float largest_of(const struct gsv_quantize_s16 *q, const float *x)
 {
     const int32_t whole = q->k / (STREAMS * GSV_VL) * (STREAMS * GSV_VL);
-    const vi magnitude = vi_set(INT32_MAX);
-    vf largest[STREAMS], poison[STREAMS];
+    vf largest[STREAMS];
+    float found;
 
 #pragma GCC unroll 4
     for (int s = 0; s < STREAMS; s++)
-        largest[s] = poison[s] = vf_set(0.0f);
-    for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL) {
+        largest[s] = vf_set(0.0f);
+    for (int32_t i = 0; i < whole; i += STREAMS * GSV_VL)
 #pragma GCC unroll 4
-        for (int s = 0; s < STREAMS; s++) {
-            const vf v = vf_load(x + i + s * GSV_VL);
-
-            largest[s] = vf_max((vf)((vi)v & magnitude), largest[s]);
-            poison[s] = vf_fma(v, vf_set(0.0f), poison[s]);
-        }
-    }
-    for (int32_t i = whole; i < q->k; i += GSV_VL) {
-        const vf v = part_of(q, x, i);
-
-        largest[0] = vf_max((vf)((vi)v & magnitude), largest[0]);
-        poison[0] = vf_fma(v, vf_set(0.0f), poison[0]);
-    }
+        for (int s = 0; s < STREAMS; s++)
+            largest[s] = vs_larger(largest[s], vf_load(x + i + s * GSV_VL));
+    for (int32_t i = whole; i < q->k; i += GSV_VL)
+        largest[0] = vs_larger(largest[0], part_of(q, x, i));
 #pragma GCC unroll 4
-    for (int s = 1; s < STREAMS; s++) {
-        largest[0] = vf_max(largest[s], largest[0]);
-        poison[0] = poison[0] + poison[s];
-    }
-    return vf_sum(poison[0]) == 0.0f ? vf_largest(largest[0]) : NAN;
+    for (int s = 1; s < STREAMS; s++)
+        largest[0] = vs_larger(largest[0], largest[s]);
+    found = vs_largest(largest[0]);
+    return found < INFINITY ? found : NAN;
 }
 
 /* Rounds two vectors to nearest, ties to even. */
@@ -85,7 +73,7 @@ void GSV_VARIANT(gsv_quantize_s16)(const struct gsv_quantize_s16 *q, int32_t row
             memset(out, 0, q->out_ld * sizeof(*out));
             continue;
         }
-        inverse = vf_set(largest >= MIN_LARGEST ? levels / largest : 0.0f);
+        inverse = vf_set(largest >= VS_MIN_LARGEST ? levels / largest : 0.0f);
         for (int32_t i = 0; i < q->k; i += 2 * GSV_VL)
             store_words(out + i, part_of(q, x, i) * inverse, part_of(q, x, i + GSV_VL) * inverse);
     }

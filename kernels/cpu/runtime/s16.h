@@ -13,6 +13,8 @@
 
 #if defined(GSV_HAS_S16)
 
+#define VS_MIN_LARGEST 1e-30f /* minimum range to divide into steps: levels / largest is finite */
+
 /* sum + x.first * y.first + x.second * y.second in each lane; no sum may leave 32 bits. */
 GSV_INLINE vi vs_dot2(vi sum, vi x, vi y)
 {
