@@ -254,6 +254,15 @@ Test(cudaemu_runtime, planned_failures)
         cr_expect_eq(cudaGetLastError(), error);
         cr_expect_eq(cudaGetLastError(), cudaSuccess);
     }
+    {
+        fixture f;
+        gsv_emu_set_devices(2, 0);
+        gsv_emu_fail_call(1, 719);
+        cr_expect_eq(cudaSetDevice(1), 719, "the thread's device is 0, the failing one is 1");
+        cr_expect_eq(cudaStreamSynchronize(f.a), cudaSuccess);
+        cr_expect_eq(cudaSetDevice(1), 719);
+        cr_expect_eq(cudaSetDevice(0), cudaSuccess);
+    }
     gsv_emu_reset();
     int count = 7;
     gsv_emu_set_devices(0, 0);

@@ -124,21 +124,22 @@ uint64_t gsv_emu_pick(uint64_t n)
     return gsv_emu.seed ? gsv_emu_random(&gsv_emu.random) % n : 0;
 }
 
-void gsv_emu_stick(cudaError_t error)
+void gsv_emu_stick(cudaError_t error, int device)
 {
-    cudaError_t &stuck = gsv_emu.stuck[current_device];
+    cudaError_t &stuck = gsv_emu.stuck[device < 0 ? current_device : device];
 
     if (sticks(error) && stuck == cudaSuccess)
         stuck = error;
 }
 
-gsv_emu_entry::gsv_emu_entry(const char *name, bool asks) : lock(gsv_emu.lock), error_(cudaSuccess)
+gsv_emu_entry::gsv_emu_entry(const char *name, bool asks, int device)
+    : lock(gsv_emu.lock), error_(cudaSuccess)
 {
     gsv_emu_wait_for_calls(lock);
     gsv_emu.counters.calls++;
     if (gsv_emu.fail_at && gsv_emu.counters.calls == gsv_emu.fail_at) {
         gsv_emu.failed_in = name;
-        gsv_emu_stick(gsv_emu.fail_with);
+        gsv_emu_stick(gsv_emu.fail_with, device < gsv_emu.n_devices ? device : -1);
         error_ = gsv_emu.fail_with;
     } else {
         error_ = asks ? cudaSuccess : gsv_emu_stuck();
@@ -339,7 +340,7 @@ cudaError_t cudaGetDevice(int *device)
 
 cudaError_t cudaSetDevice(int device)
 {
-    gsv_emu_entry entry("cudaSetDevice", true);
+    gsv_emu_entry entry("cudaSetDevice", true, device);
 
     if (entry.failed())
         return entry.error();
@@ -351,7 +352,7 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaInitDevice(int device, unsigned int, unsigned int)
 {
-    gsv_emu_entry entry("cudaInitDevice", true);
+    gsv_emu_entry entry("cudaInitDevice", true, device);
 
     return entry.finish(device < gsv_emu.n_devices ? cudaSuccess : cudaErrorInvalidDevice);
 }
@@ -367,7 +368,7 @@ cudaError_t cudaSetDeviceFlags(unsigned int)
  * fill the device stay small. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
-    gsv_emu_entry entry("cudaGetDeviceProperties", true);
+    gsv_emu_entry entry("cudaGetDeviceProperties", true, device);
 
     if (entry.failed())
         return entry.error();
@@ -400,7 +401,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
-    gsv_emu_entry entry("cudaDeviceGetAttribute", true);
+    gsv_emu_entry entry("cudaDeviceGetAttribute", true, device);
     const std::map<int, int> values = {
         { cudaDevAttrMaxThreadsPerBlock, 1024 },
         { cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10 },
@@ -434,7 +435,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 
 cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
 {
-    gsv_emu_entry entry("cudaDeviceGetPCIBusId", true);
+    gsv_emu_entry entry("cudaDeviceGetPCIBusId", true, device);
 
     snprintf(id, static_cast<size_t>(size), "0000:%02x:00.0", device + 1);
     return entry.finish(cudaSuccess);

@@ -130,8 +130,8 @@ class gsv_emu_entry
 {
   public:
     /** A call that `asks` needs no device context, so it works while the thread's device is lost.
-     */
-    explicit gsv_emu_entry(const char *name, bool asks = false);
+     * A planned failure is one of `device`, of the thread's device if negative. */
+    explicit gsv_emu_entry(const char *name, bool asks = false, int device = -1);
     /** True if the call must return error() at once. */
     bool failed() const
     {
@@ -152,8 +152,8 @@ class gsv_emu_entry
 /** Max bytes of shared memory per block. */
 size_t gsv_emu_shared_optin();
 
-/** If the error is sticky, every later call for the thread's device fails with it. */
-void gsv_emu_stick(cudaError_t error);
+/** If the error is sticky, every later call for `device` fails with it; negative: the thread's. */
+void gsv_emu_stick(cudaError_t error, int device = -1);
 int gsv_emu_current_device();
 /** The sticky error of the thread's device. */
 inline cudaError_t gsv_emu_stuck()
