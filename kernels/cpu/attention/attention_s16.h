@@ -107,13 +107,13 @@ GSV_INLINE vf weights_of_lanes(const struct attention_16bit_head *h, float *scor
         sum = sum + weight;
     }
     levels = vf_min(vf_set(MAX_LEVELS), vf_set(limit) / sum);
-    for (int32_t key = keys->first; key < keys->end; key += 2) {
-        const float *at = scores + (size_t)key * PANEL;
-        const vf odd = key + 1 < keys->end ? vf_load(at + PANEL) : vf_set(0.0f);
+    for (int32_t pair = keys->first / 2; 2 * pair < keys->end; pair++) {
+        const float *at = scores + (size_t)(2 * pair) * PANEL;
+        const vf odd = 2 * pair + 1 < keys->end ? vf_load(at + PANEL) : vf_set(0.0f);
         const vi words = vs_pairs(vf_load(at), odd, levels);
 
         rounded = vs_dot2(rounded, words, vi_set(0x00010001));
-        store_words(scores + (size_t)(key / 2) * PANEL, words);
+        store_words(scores + (size_t)pair * PANEL, words);
     }
     /* The difference is NaN if a score is. */
     return vf_set(h->output_step) / __builtin_convertvector(rounded, vf) + (sum - sum);

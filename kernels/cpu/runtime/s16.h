@@ -34,7 +34,11 @@ GSV_INLINE vi vs_pairs(vf even, vf odd, vf factor)
     const vf magic = vf_set(12582912.0f);
     const vi first = (vi)vf_fma(even, factor, magic), second = (vi)vf_fma(odd, factor, magic);
 
-    return (first & vi_set(0xFFFF)) | second << 16;
+#if defined(__AVX512F__)
+    return (vi)_mm512_mask_blend_epi16(0xAAAAAAAA, (__m512i)first, (__m512i)(second << 16));
+#else
+    return (vi)_mm256_blend_epi16((__m256i)first, (__m256i)(second << 16), 0xAA);
+#endif
 }
 
 /* The larger magnitude; a NaN is larger than all others. `largest` is a magnitude. */
