@@ -53,7 +53,8 @@ GSV_INLINE vf vf_exp2_coarse(vf x)
     y = vf_fma(y, part, vf_set(0.9999251961708069f));
     return (vf)_mm512_scalef_ps((__m512)y, (__m512)x);
 #else
-    const vf magic = vf_set(12582912.0f);
+    /* 1.5 * 2^23 plus the bias of the exponent: the low bits of the sum are the exponent's. */
+    const vf magic = vf_set(12583039.0f);
     const vf bounded = vf_max(vf_set(-126.0f), x);
     const vf shifted = bounded + magic;
     const vf part = bounded - (shifted - magic);
@@ -62,7 +63,7 @@ GSV_INLINE vf vf_exp2_coarse(vf x)
     y = vf_fma(y, part, vf_set(0.2426111400127411f));
     y = vf_fma(y, part, vf_set(0.6932609677314758f));
     y = vf_fma(y, part, vf_set(0.9999280571937561f));
-    return (vf)((vi)y + ((vi)shifted << 23)); /* adds to the exponent */
+    return y * (vf)((vi)shifted << 23);
 #endif
 }
 
