@@ -95,7 +95,8 @@ GSV_EMU_API void gsv_emu_set_driver(int version);
 
 /** The n-th call from now on (1: the next) of a function that can fail returns `cuda_error` without
  * doing its work; functions that release memory still do. 700, 710 to 719, 214 and 999 are sticky:
- * every later call for the same device fails too. 0 plans nothing. */
+ * every later call for the same device fails too: the one that the call names, else the thread's.
+ * 0 plans nothing. */
 GSV_EMU_API void gsv_emu_fail_call(uint64_t n, int cuda_error);
 /** Name of the function in which the planned failure happened. NULL: not yet. */
 GSV_EMU_API const char *gsv_emu_failed_call(void);
