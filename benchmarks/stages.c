@@ -1,8 +1,8 @@
 /*
- * stages.c - time of each operation of a forward pass, on one thread.
+ * stages.c - time of each operation of a forward pass.
  *
  *   stages MODEL [int8|bf16|fp32] [tokens of a text; 0 for mixed lengths] [tokens of a batch]
- *          [rounds]
+ *          [rounds] [threads]
  *
  * Runs the library's encoder with a table of operations that measures the time of each call. The
  * time of an operation is the min over all rounds, to exclude disturbance by other processes. The
@@ -142,7 +142,7 @@ static void print_figures(const struct gpuserve_host_batch *batch)
         batch->n_sequences / round_seconds, batch->n_tokens / round_seconds);
 }
 
-/* A model on one thread with timed operations. */
+/* A model with timed operations. */
 struct opened {
     struct gpuserve_backend backend;
     struct gpuserve_device *device;
@@ -152,12 +152,12 @@ struct opened {
 };
 
 static void open_model(struct opened *model, const char *path, uint32_t dtype, int32_t length,
-                       int32_t tokens, struct gpuserve_host_batch *batch)
+                       int32_t tokens, int32_t n_threads, struct gpuserve_host_batch *batch)
 {
     gpuserve_error error = GPUSERVE_ERROR_INIT;
-    struct gsv_net_options net = { .dtype = dtype, .n_threads = 1, .calibration = batch };
+    struct gsv_net_options net = { .dtype = dtype, .n_threads = n_threads, .calibration = batch };
     struct gsv_exec_options work = {
-        .dtype = dtype, .n_threads = 1, .max_tokens = MAX_TOKENS, .max_sequences = MAX_TEXTS
+        .dtype = dtype, .n_threads = n_threads, .max_tokens = MAX_TOKENS, .max_sequences = MAX_TEXTS
     };
     struct gsv_dir *dir = NULL;
 
@@ -217,11 +217,14 @@ int main(int argc, char **argv)
     const int32_t length = argc > 3 ? atoi(argv[3]) : 0;
     const int32_t tokens = argc > 4 ? atoi(argv[4]) : 512;
     const int rounds = argc > 5 ? atoi(argv[5]) : 200;
+    const int32_t n_threads = argc > 6 ? atoi(argv[6]) : 1;
     struct gpuserve_host_batch batch;
     struct opened model = { 0 };
 
-    if (argc < 2 || tokens < 1 || tokens > MAX_TOKENS || length < 0 || length > tokens) {
-        fprintf(stderr, "usage: stages MODEL [int8|bf16|fp32] [length] [tokens] [rounds]\n");
+    if (argc < 2 || tokens < 1 || tokens > MAX_TOKENS || length < 0 || length > tokens ||
+        n_threads < 1) {
+        fprintf(stderr, "usage: stages MODEL [int8|bf16|fp32] [length] [tokens] [rounds] "
+                        "[threads]\n");
         return 2;
     }
     cpu = gsv_backend_cpu();
@@ -231,7 +234,7 @@ int main(int argc, char **argv)
     model.backend.add_norm = timed_add_norm;
     model.backend.attention = timed_attention;
     model.backend.pool = timed_pool;
-    open_model(&model, argv[1], dtype, length, tokens, &batch);
+    open_model(&model, argv[1], dtype, length, tokens, n_threads, &batch);
     run_rounds(&model, &batch, rounds);
     print_figures(&batch);
     close_model(&model);

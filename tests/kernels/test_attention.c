@@ -32,6 +32,7 @@ static const struct attention_case cases[] = {
     { { 40, 7 }, 2, 2, 20, true, 1.0f }, /* not a multiple of any vector */
     { { 9, 70 }, 2, 1, 48, false, 100.0f },
     { { 130 }, 1, 12, 32, false, 1.0f },
+    { { 7, 2 }, 2, 12, 32, false, 1.0f }, /* tasks of 7 and of 5 heads */
     /* grouped queries */
     { { 5, 37, 1 }, 3, 6, 33, false, 1.0f, .groups = 3 },
     { { 45 }, 1, 3, 256, false, 1.0f, .groups = 3 },

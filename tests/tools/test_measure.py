@@ -5,7 +5,10 @@ limit that a model's speed is a share of.
 Nothing here is timed: the watch and the rounds get figures made up beforehand.
 """
 import json
+import os
+import platform
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -280,6 +283,66 @@ def test_an_engine_beyond_the_limit_is_seen():
     assert not harness.exceeds(seen, "avx512_vnni")
     assert harness.reported("[info] CPU: x\n [info] - Selected ISA: AVX2\n") == "AVX2"
     assert harness.reported("nothing") is None and not harness.exceeds(None, "avx2")
+
+
+PROBE = """
+#include <cpuid.h>
+#include <pthread.h>
+#include <stdio.h>
+static void *print_bits(void *unused)
+{
+    unsigned a, b, c, d, e, f, g;
+    __cpuid_count(7, 0, a, b, c, d);
+    __cpuid_count(7, 1, e, f, f, g);
+    printf("%d %d %d %d %d\\n", b >> 5 & 1, b >> 16 & 1, c >> 11 & 1, e >> 5 & 1, d >> 24 & 1);
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    print_bits(NULL);
+    if (pthread_create(&thread, NULL, print_bits, NULL) || pthread_join(thread, NULL))
+        return 1;
+    return 0;
+}
+"""
+HIDES = {"avx2": "10000", "avx2_vnni": "10000", "avx512": "11000", "avx512_vnni": "11100", "avx512_bf16": "11110",
+         "avx512_amx": "11111"}  # of AVX2, AVX512-F, AVX512-VNNI, AVX512-BF16, AMX-TILE: 0 for those hidden
+
+
+def limited_bits(folder, isa):
+    """What CPUID says in a process with the limit, in both of its threads; or the exit status."""
+    done = subprocess.run([str(folder / "probe")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                          env={**os.environ, **(isa and harness.limit_of(isa, folder / "cpuid_limit.so") or {})})
+    lines = done.stdout.split("\n")[:-1]
+    return done.returncode or [[int(bit) for bit in line.split()] for line in lines]
+
+
+def test_cpuid_hides_what_is_beyond_the_limit():
+    if platform.machine() != "x86_64":
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "probe.c").write_text(PROBE, "utf-8")
+        subprocess.run(["cc", "-o", folder / "probe", folder / "probe.c", "-pthread"], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-z,initfirst", "-o", folder / "cpuid_limit.so",
+                        ROOT / "benchmarks/peers/cpuid_limit.c"], check=True)
+        has = limited_bits(folder, None)[0]
+        for isa, shown in HIDES.items():
+            found = limited_bits(folder, isa)
+            wanted = [bit & int(mask) for bit, mask in zip(has, shown)]
+            # Without CPUID faulting nothing runs.
+            assert found == ([wanted, wanted] if harness.has_cpuid_faulting() else 3), (isa, found, wanted)
+
+
+def test_without_cpuid_faulting_the_variables_limit():
+    assert "LD_PRELOAD" not in harness.limit_of("avx2") and harness.limit_of("avx2")["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert harness.limit_of("avx2", "x.so")["CPUID_LIMIT"] == "avx2" and harness.limit_of(None, "x.so") == {}
+    with tempfile.TemporaryDirectory() as folder:
+        cpuinfo = Path(folder, "cpuinfo")
+        for flags, has in (("fpu cpuid_fault avx2", True), ("fpu avx2", False)):
+            cpuinfo.write_text(f"processor : 0\nflags\t\t: {flags}\n", "utf-8")
+            assert harness.has_cpuid_faulting(cpuinfo) is has
 
 
 def test_plan_takes_the_newest_full_run():

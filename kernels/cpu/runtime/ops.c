@@ -1,7 +1,7 @@
 /*
  * ops.c - cuts all operations except the matrix products into tasks for the stream's threads.
  *
- * Row operations: a task is a group of rows. Attention: one head of one sequence. Pooling and late
+ * Row operations: a task is a group of rows. Attention: heads of one sequence. Pooling and late
  * interaction: one sequence. Each call returns when all tasks are done.
  */
 #include "kernels/cpu/runtime/cpu.h"
@@ -13,6 +13,10 @@
 /* Minimum floats per task, about a microsecond of work. Below it another thread costs more than it
  * saves. */
 #define TASK_FLOATS 8192
+
+/* The same of attention, in multiply-adds: 2 microseconds. A row also costs its copies. */
+#define TASK_ATTENTION 65536
+#define ATTENTION_ROW_COST 32
 
 struct rows_job {
     gsv_rows_fn run;
@@ -84,26 +88,45 @@ static bool needs_float32(const struct gpuserve_op_attention *op)
     return op->softcap != 0.0f || op->position_key || op->position_query;
 }
 
-/* One task is one head of one sequence. */
+struct attention_job {
+    const struct gpuserve_stream *stream;
+    const struct gpuserve_op_attention *op;
+    int32_t heads, parts; /* heads of a task; tasks of a sequence */
+};
+
 static void attention_task(void *job_, int32_t thread, int32_t task)
 {
-    const struct op_job *job = job_;
+    const struct attention_job *job = job_;
     const struct gpuserve_op_attention *op = job->op;
     const struct gpuserve_stream *stream = job->stream;
-
     const bool in_float32 = is_exact(op) || needs_float32(op);
     const gsv_attention_fn run = in_float32 ? stream->isa->attention : stream->attention;
+    const int32_t first = task % job->parts * job->heads;
+    const int32_t end = gsv_min(first + job->heads, op->n_heads);
 
-    run(op, task / op->n_heads, task % op->n_heads,
-        stream->scratch + (size_t)thread * stream->scratch_floats);
+    for (int32_t head = first; head < end; head++)
+        run(op, task / job->parts, head,
+            stream->scratch + (size_t)thread * stream->scratch_floats);
+}
+
+/* The multiply-adds of one head of the longest sequence, and the cost of its rows in their terms. */
+static int64_t attention_work(const struct gpuserve_op_attention *op)
+{
+    const int64_t rows = op->batch->max_seqlen;
+
+    return rows * (rows + ATTENTION_ROW_COST) * op->head_size;
 }
 
 gpuserve_status gsv_cpu_attention(struct gpuserve_stream *stream,
                                   const struct gpuserve_op_attention *op)
 {
-    struct op_job job = { stream, op };
+    const int64_t heads = TASK_ATTENTION / (attention_work(op) + 1);
+    struct attention_job job = { stream, op, 1, 0 };
 
-    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences * op->n_heads, attention_task,
+    if (heads > 1)
+        job.heads = heads < op->n_heads ? (int32_t)heads : op->n_heads;
+    job.parts = gsv_parts(op->n_heads, job.heads);
+    gsv_thread_pool_run(stream->thread_pool, op->batch->n_sequences * job.parts, attention_task,
                         &job);
     return GPUSERVE_OK;
 }
