@@ -105,11 +105,11 @@ static void attention_task(void *job_, int32_t thread, int32_t task)
     const int32_t end = gsv_min(first + job->heads, op->n_heads);
 
     for (int32_t head = first; head < end; head++)
-        run(op, task / job->parts, head,
-            stream->scratch + (size_t)thread * stream->scratch_floats);
+        run(op, task / job->parts, head, stream->scratch + (size_t)thread * stream->scratch_floats);
 }
 
-/* The multiply-adds of one head of the longest sequence, and the cost of its rows in their terms. */
+/* The multiply-adds of one head of the longest sequence, and the cost of its rows in their terms.
+ */
 static int64_t attention_work(const struct gpuserve_op_attention *op)
 {
     const int64_t rows = op->batch->max_seqlen;
