@@ -479,44 +479,86 @@ Test(linear, int16_survives_odd_rows)
     free_problem(&p);
 }
 
-/* The product of a target that adds quads takes them: else it is right, but slow. */
-static void expect_quads(const struct target *t, const struct linear_case *c,
-                         const struct problem *p, const float *scales)
+/* The product of a target that adds products in 16 bits does so: else it is right, but slow. */
+static void expect_sums(const struct target *t, const struct linear_case *c,
+                        const struct problem *p, const float *scales)
 {
     struct test_linear linear =
         open_scaled_linear(t, GPUSERVE_DTYPE_INT8, c->n, c->k, p->weight, NULL, NULL, scales);
 
-    cr_expect(linear.linear->in_quads || !t->device->isa->adds_quads, "%s", t->name);
+    cr_expect(linear.linear->sum >= gsv_s8_sum_of((size_t)c->n, (size_t)c->k) ||
+                  !t->device->isa->adds_sums,
+              "%s: sums of %d products", t->name, (int)linear.linear->sum);
     close_linear(t, &linear);
 }
 
 /* Any rounding to a neighbour gives the integers that the fast product sums exactly. */
-Test(linear, int8_scales_allow_either_neighbour)
+static void round_to_neighbours(const struct linear_case *c)
 {
-    const struct linear_case c = { .rows = 7, .n = 40, .k = 203 };
-    struct problem p = make_problem(&c);
+    struct problem p = make_problem(c);
 
     for (int b = 1; b < target_count(); b = next_isa(b)) {
-        float *scales = scales_of(target_at(b), &c, &p);
+        float *scales = scales_of(target_at(b), c, &p);
 
         for (int up = 0; up < 3; up++) {
-            struct problem rounded = make_problem(&c);
+            struct problem rounded = make_problem(c);
 
-            for (int32_t i = 0; i < c.n * c.k; i++) {
-                const float w = rounded.weight[i] / scales[i / c.k];
+            for (int32_t i = 0; i < c->n * c->k; i++) {
+                const float w = rounded.weight[i] / scales[i / c->k];
                 const bool away = up == 2 || (up == 1 && i % 2);
 
                 rounded.weight[i] =
                     copysignf(away ? ceilf(fabsf(w) - 1e-3f) : floorf(fabsf(w) + 1e-3f), w) *
-                    scales[i / c.k];
+                    scales[i / c->k];
             }
-            compare(&c, GPUSERVE_DTYPE_INT8, &rounded, target_at(b), scales);
-            expect_quads(target_at(b), &c, &rounded, scales);
+            compare(c, GPUSERVE_DTYPE_INT8, &rounded, target_at(b), scales);
+            expect_sums(target_at(b), c, &rounded, scales);
             free_problem(&rounded);
         }
         free_floats(scales);
     }
     free_problem(&p);
+}
+
+/* Sums of pairs. */
+Test(linear, int8_scales_of_a_narrowing_product_allow_either_neighbour)
+{
+    round_to_neighbours(&(struct linear_case){ .rows = 7, .n = 40, .k = 203 });
+}
+
+/* Sums of quads. */
+Test(linear, int8_scales_of_a_widening_product_allow_either_neighbour)
+{
+    round_to_neighbours(&(struct linear_case){ .rows = 7, .n = 210, .k = 203 });
+}
+
+/* The largest sums of 16 bits: inputs of 255 steps and weights that use up a sum. */
+Test(linear, int8_sums_reach_the_end_of_16_bits)
+{
+    static const struct linear_case cases_of_sums[] = {
+        { .rows = 11, .n = 40, .k = 44 }, /* pairs, and an odd lane */
+        { .rows = 11, .n = 50, .k = 44 }, /* quads */
+    };
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct linear_case *c = &cases_of_sums[i];
+        const int32_t length = (int32_t)gsv_s8_sum_of((size_t)c->n, (size_t)c->k);
+        struct problem p = make_problem(c);
+        float *ones = make_floats((size_t)c->n, 1);
+
+        for (int32_t j = 0; j < c->rows * c->k; j++)
+            p.in[j] = j % c->k == 0 ? 0.0f : 255.0f; /* the first gives the row its range */
+        for (int32_t j = 0; j < c->n * c->k; j++)
+            p.weight[j] = (float)(GSV_SUM_WEIGHTS / length) * (j / c->k % 2 ? -1.0f : 1.0f);
+        for (int32_t j = 0; j < c->n; j++)
+            ones[j] = 1.0f;
+        for (int b = 1; b < target_count(); b = next_isa(b)) {
+            compare(c, GPUSERVE_DTYPE_INT8, &p, target_at(b), ones);
+            expect_sums(target_at(b), c, &p, ones);
+        }
+        free_floats(ones);
+        free_problem(&p);
+    }
 }
 
 /* The quantized product must also be close to the exact one: per-row and per-column scales of 1/255

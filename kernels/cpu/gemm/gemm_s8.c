@@ -8,13 +8,13 @@
  *   ((step * sum) + (least * column_sum)) * scale + bias, then activation and residual
  *
  * One 32-bit lane holds four products of a column. They are added by one VNNI instruction. Without
- * VNNI, weights that fit s8_quads.h are multiplied as bytes, all others by two 16-bit multiply-adds
+ * VNNI, weights that fit s8_sums.h are multiplied as bytes, all others by two 16-bit multiply-adds
  * (32-bit results, since 2 * 255 * 127 exceeds 16 bits), or by plain vector arithmetic (255 * 127
  * fits 16 bits). aarch64 has its own tile: tile_s8_neon.h.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/gemm/epilogue.h"
-#include "kernels/cpu/gemm/s8_quads.h"
+#include "kernels/cpu/gemm/s8_sums.h"
 
 /* Rows whose bytes stay in the L1 cache together with a panel. */
 #define CHUNK_BYTES (16 << 10)
@@ -30,11 +30,11 @@
 #elif GSV_VL == 16 && defined(__AVX512BW__)
 #define MADD16(a, b) (vi) _mm512_madd_epi16((__m512i)(a), (__m512i)(b))
 #define MADD8(x, w) (vs) _mm512_maddubs_epi16((__m512i)(x), (__m512i)(w))
-#define QUAD_ROWS 10 /* 20 sums, 4 weights and the products fill 32 registers */
+#define SUM_ROWS 10 /* 20 sums, 4 weights and the products fill 32 registers */
 #elif GSV_VL == 8
 #define MADD16(a, b) (vi) _mm256_madd_epi16((__m256i)(a), (__m256i)(b))
 #define MADD8(x, w) (vs) _mm256_maddubs_epi16((__m256i)(x), (__m256i)(w))
-#define QUAD_ROWS 4 /* 8 sums, 4 weights and the products fill 16 registers */
+#define SUM_ROWS 4 /* 8 sums, 4 weights and the products fill 16 registers */
 #endif
 
 typedef int16_t vs __attribute__((vector_size(4 * GSV_VL)));
@@ -145,42 +145,45 @@ GSV_HEIGHTS(TILE)
 
 static const tile_fn tiles[GSV_MR + 1] = { NULL, GSV_HEIGHTS(TILE_NAME) };
 
-#if GSV_ADDS_QUADS
-/* Two quads of each column, or one half of both if `half`. */
-GSV_INLINE void step_quads(int32_t rows, const struct gsv_tile_rows *at, const int8_t *b, int half,
-                           vi sums[QUAD_ROWS][GSV_NV])
+#if GSV_ADDS_SUMS
+/* Two lanes of four k of each column, as quads, or one lane as pairs. */
+GSV_INLINE void step_sums(enum gsv_s8_sum sum, int32_t rows, const struct gsv_tile_rows *at,
+                          const int8_t *b, vi sums[SUM_ROWS][GSV_NV])
 {
+    const int lanes = sum == GSV_SUM_QUAD ? 2 : 1;
     const vs ones = (vs)vi_set(0x00010001);
     vi first[GSV_NV], second[GSV_NV];
 
 #pragma GCC unroll 16
     for (int v = 0; v < GSV_NV; v++) {
         first[v] = *(const vi_any *)(b + v * 4 * GSV_VL);
-        second[v] = half ? vi_set(0) : (vi) * (const vi_any *)(b + 4 * GSV_NR + v * 4 * GSV_VL);
+        if (lanes == 2)
+            second[v] = *(const vi_any *)(b + 4 * GSV_NR + v * 4 * GSV_VL);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < GSV_QUAD_DEPTH * GSV_NR; i += 64)
+    for (int i = 0; i < lanes * 4 * GSV_NR; i += 64)
         __builtin_prefetch((const char *)b + GSV_AHEAD_BYTES + i);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         const uint8_t *in = gsv_row(at, r);
-        const vi x = vi_broadcast(in), y = half ? vi_set(0) : vi_broadcast(in + 4);
+        const vi x = vi_broadcast(in), y = lanes == 2 ? vi_broadcast(in + 4) : vi_set(0);
 
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++) {
-            vs quads = MADD8(x, first[v]);
+            vs added = MADD8(x, first[v]);
 
-            if (!half)
-                quads = quads + MADD8(y, second[v]);
-            sums[r][v] += MADD16(quads, ones);
+            if (lanes == 2)
+                added = added + MADD8(y, second[v]);
+            sums[r][v] += MADD16(added, ones);
         }
     }
 }
 
-GSV_INLINE void tile_quads(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
-                           int32_t *c)
+/* With quads, an odd last lane is one of pairs. */
+GSV_INLINE void tile_sums(enum gsv_s8_sum sum, int32_t rows, const uint8_t *a, size_t lda,
+                          const int8_t *b, int32_t k, int32_t *c)
 {
-    vi sums[QUAD_ROWS][GSV_NV];
+    vi sums[SUM_ROWS][GSV_NV];
     struct gsv_tile_rows at;
 
 #pragma GCC unroll 16
@@ -189,13 +192,16 @@ GSV_INLINE void tile_quads(int32_t rows, const uint8_t *a, size_t lda, const int
         for (int v = 0; v < GSV_NV; v++)
             sums[r][v] = vi_set(0);
     gsv_rows_start(&at, rows, a, lda);
-    for (; k >= GSV_QUAD_DEPTH; k -= GSV_QUAD_DEPTH) {
-        step_quads(rows, &at, b, 0, sums);
+    for (; sum == GSV_SUM_QUAD && k >= GSV_QUAD_DEPTH; k -= GSV_QUAD_DEPTH) {
+        step_sums(GSV_SUM_QUAD, rows, &at, b, sums);
         b += GSV_QUAD_DEPTH * GSV_NR;
         gsv_rows_advance(&at, rows, GSV_QUAD_DEPTH);
     }
-    if (k > 0)
-        step_quads(rows, &at, b, 1, sums);
+    for (; k > 0; k -= 4) {
+        step_sums(GSV_SUM_PAIR, rows, &at, b, sums);
+        b += 4 * GSV_NR;
+        gsv_rows_advance(&at, rows, 4);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -203,24 +209,29 @@ GSV_INLINE void tile_quads(int32_t rows, const uint8_t *a, size_t lda, const int
             *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
 }
 
-#define QUADS(rows)                                                                    \
-    static void quads_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
-                             const float *column_sum, int32_t *c)                      \
-    {                                                                                  \
-        (void)column_sum;                                                              \
-        tile_quads(rows, a, lda, b, k, c);                                             \
+#define SUMS(name, sum, rows)                                                           \
+    static void name##_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
+                              const float *column_sum, int32_t *c)                      \
+    {                                                                                   \
+        (void)column_sum;                                                               \
+        tile_sums(sum, rows, a, lda, b, k, c);                                          \
     }
+#define QUADS(rows) SUMS(quads, GSV_SUM_QUAD, rows)
+#define PAIRS(rows) SUMS(pairs, GSV_SUM_PAIR, rows)
 #define QUADS_NAME(rows) quads_##rows,
-#define QUAD_HEIGHTS_4(X) X(1) X(2) X(3) X(4)
-#if QUAD_ROWS == 10
-#define QUAD_HEIGHTS(X) QUAD_HEIGHTS_4(X) X(5) X(6) X(7) X(8) X(9) X(10)
+#define PAIRS_NAME(rows) pairs_##rows,
+#define SUM_HEIGHTS_4(X) X(1) X(2) X(3) X(4)
+#if SUM_ROWS == 10
+#define SUM_HEIGHTS(X) SUM_HEIGHTS_4(X) X(5) X(6) X(7) X(8) X(9) X(10)
 #else
-#define QUAD_HEIGHTS(X) QUAD_HEIGHTS_4(X)
+#define SUM_HEIGHTS(X) SUM_HEIGHTS_4(X)
 #endif
 
-QUAD_HEIGHTS(QUADS)
+SUM_HEIGHTS(QUADS)
+SUM_HEIGHTS(PAIRS)
 
-static const tile_fn quad_tiles[QUAD_ROWS + 1] = { NULL, QUAD_HEIGHTS(QUADS_NAME) };
+static const tile_fn quad_tiles[SUM_ROWS + 1] = { NULL, SUM_HEIGHTS(QUADS_NAME) };
+static const tile_fn pair_tiles[SUM_ROWS + 1] = { NULL, SUM_HEIGHTS(PAIRS_NAME) };
 #endif
 
 /* A chunk of rows stays in the L1 cache while all panels pass, and a panel while all tiles of the
@@ -250,9 +261,9 @@ static void walk(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span, co
 
 void GSV_VARIANT(gsv_gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span)
 {
-#if GSV_ADDS_QUADS
-    if (gemm->in_quads) {
-        walk(gemm, span, quad_tiles, QUAD_ROWS);
+#if GSV_ADDS_SUMS
+    if (gemm->sum != GSV_SUM_NONE) {
+        walk(gemm, span, gemm->sum == GSV_SUM_QUAD ? quad_tiles : pair_tiles, SUM_ROWS);
         return;
     }
 #endif

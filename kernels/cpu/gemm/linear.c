@@ -112,7 +112,7 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
         .scales = { stream->min, stream->step, w->scale, w->column_sum },
         .in_ld = byte_ld,
         .k = depth,
-        .in_quads = w->in_quads,
+        .sum = w->sum,
         .finish = *finish,
     };
     struct gemm_job job = { .s8 = &gemm, .rows = op->rows };

@@ -6,7 +6,6 @@
  * int16, or four bytes; float16 is not interleaved. isa.h describes the layout; sizes are the same
  * for every instruction set.
  */
-#include "kernels/cpu/gemm/s8_quads.h"
 #include "kernels/cpu/runtime/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/s16_range.h"
@@ -131,6 +130,32 @@ static int32_t nearest(float x)
     return (int32_t)(shifted - magic);
 }
 
+static int32_t larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The longest sums that n weights, up to GSV_QUAD_DEPTH, fit; `longest` at most. */
+static enum gsv_s8_sum fitting_sum(enum gsv_s8_sum longest, const int8_t *w, size_t n)
+{
+    int32_t positive[GSV_QUAD_DEPTH / 2] = { 0 }, negative[GSV_QUAD_DEPTH / 2] = { 0 };
+    int32_t largest = 0;
+
+    if (longest == GSV_SUM_NONE)
+        return longest;
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = gsv_s8_sum_at(longest, i);
+
+        positive[at] += w[i] > 0 ? w[i] : 0;
+        negative[at] += w[i] < 0 ? -w[i] : 0;
+    }
+    for (size_t i = 0; i < GSV_QUAD_DEPTH / 2; i++)
+        largest = larger(largest, larger(positive[i], negative[i]));
+    if (largest <= GSV_SUM_WEIGHTS)
+        return longest;
+    return longest == GSV_SUM_QUAD ? fitting_sum(GSV_SUM_PAIR, w, n) : GSV_SUM_NONE;
+}
+
 static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
                     struct gsv_panel_layout panel)
 {
@@ -147,7 +172,7 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
         sum += q;
         last[i % GSV_QUAD_DEPTH] = q;
         if ((i + 1) % GSV_QUAD_DEPTH == 0 || i + 1 == k)
-            to->in_quads = to->in_quads && gsv_quads_fit(last, i % GSV_QUAD_DEPTH + 1);
+            to->sum = fitting_sum(to->sum, last, i % GSV_QUAD_DEPTH + 1);
     }
     to->column_sum[j] = (float)sum;
 }
@@ -178,7 +203,7 @@ static void pack_s16(struct gpuserve_linear *to, const float *w, size_t j,
 static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *to,
                        const struct gpuserve_linear_source *source)
 {
-    to->in_quads = true; /* until a weight shows otherwise */
+    to->sum = GSV_SUM_QUAD; /* until a weight shows otherwise */
     if (source->scale)
         memcpy(to->scale, source->scale, (size_t)to->n * sizeof(float));
     else
@@ -291,13 +316,14 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
 /* --------------------------------------------------------------------------- packed elsewhere */
 
 #define HAS_INPUT_SCALE 1u
-#define IN_QUADS 2u
-#define ROW_LEVELS_SHIFT 2
+#define SUM_SHIFT 1
+#define SUM_MASK 7u
+#define ROW_LEVELS_SHIFT 4
 
 static void describe(const struct gpuserve_linear *linear, struct gsv_packed_linear *packed)
 {
     const uint32_t flags = (linear->input_scale ? HAS_INPUT_SCALE : 0) |
-                           (linear->in_quads ? IN_QUADS : 0) |
+                           (uint32_t)linear->sum << SUM_SHIFT |
                            (uint32_t)linear->row_levels << ROW_LEVELS_SHIFT;
 
     *packed =
@@ -319,7 +345,7 @@ static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_l
     set_addresses(made, (void *)(uintptr_t)packed->memory);
     if ((packed->flags & HAS_INPUT_SCALE) == 0)
         made->input_scale = NULL;
-    made->in_quads = (packed->flags & IN_QUADS) != 0;
+    made->sum = (enum gsv_s8_sum)(packed->flags >> SUM_SHIFT & SUM_MASK);
     made->row_levels = (int32_t)(packed->flags >> ROW_LEVELS_SHIFT);
     return GPUSERVE_OK;
 }

@@ -2,19 +2,15 @@
  * scales: the scale of each output's int8 weights: the largest range of integers that the products
  * of the processor add without overflow.
  *
- * With 32-bit sums the largest weight is 127. Where four products are added in 16 bits
- * (s8_quads.h), the four weights of a quad of the same sign sum to at most GSV_QUAD_SUM. The scale
- * follows from the largest such sum of the row, so the range is about 7 bits, and not fewer because
- * of sums that the weights do not reach.
+ * With 32-bit sums the largest weight is 127. Where products are added in 16 bits (s8_sums.h), the
+ * weights of a sum of the same sign sum to at most GSV_SUM_WEIGHTS. The scale follows from the
+ * largest such sum of the row, so that no bit is lost to sums that the weights do not reach.
  */
-#include "kernels/cpu/gemm/s8_quads.h"
 #include "kernels/cpu/runtime/cpu.h"
 
 #include <math.h>
 
 #define LEVELS 127.0f
-/* Rounding to either neighbour adds less than 1 to each of four weights. */
-#define QUAD_LEVELS (GSV_QUAD_SUM - 4.0f)
 
 static float larger(float a, float b)
 {
@@ -30,24 +26,42 @@ static float largest_weight(const float *w, size_t k)
     return largest;
 }
 
-/* Largest sum of the weights of one sign in one of the two quads at w[0..n). */
-static float largest_quad_at(const float *w, size_t n)
-{
-    float positive[2] = { 0.0f }, negative[2] = { 0.0f };
+/* The weights of one sign in a sum. Rounding to either neighbour adds at most a step to each. */
+struct rounded_sum {
+    float weights, steps;
+};
 
-    for (size_t i = 0; i < n; i++) {
-        positive[i / 2 % 2] += w[i] > 0.0f ? w[i] : 0.0f;
-        negative[i / 2 % 2] += w[i] < 0.0f ? -w[i] : 0.0f;
-    }
-    return larger(larger(positive[0], positive[1]), larger(negative[0], negative[1]));
+/* The scale that the sum needs. */
+static float scale_of(const struct rounded_sum *sum)
+{
+    return sum->weights / (GSV_SUM_WEIGHTS - sum->steps);
 }
 
-static float largest_quad(const float *w, size_t k)
+/* The scale that the sums at w[0..n), n up to GSV_QUAD_DEPTH, need. */
+static float sums_scale_at(enum gsv_s8_sum sum, const float *w, size_t n)
+{
+    struct rounded_sum positive[GSV_QUAD_DEPTH / 2] = { { 0 } },
+                                                 negative[GSV_QUAD_DEPTH / 2] = { { 0 } };
+    float largest = 0.0f;
+
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = gsv_s8_sum_at(sum, i);
+        struct rounded_sum *to = w[i] < 0.0f ? &negative[at] : &positive[at];
+
+        to->weights += fabsf(w[i]);
+        to->steps += 1.0f;
+    }
+    for (size_t i = 0; i < GSV_QUAD_DEPTH / 2; i++)
+        largest = larger(largest, larger(scale_of(&positive[i]), scale_of(&negative[i])));
+    return largest;
+}
+
+static float sums_scale(enum gsv_s8_sum sum, const float *w, size_t k)
 {
     float largest = 0.0f;
 
     for (size_t i = 0; i < k; i += GSV_QUAD_DEPTH)
-        largest = larger(largest_quad_at(w + i, k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH),
+        largest = larger(sums_scale_at(sum, w + i, k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH),
                          largest);
     return largest;
 }
@@ -56,12 +70,13 @@ void gsv_cpu_int8_scales(struct gpuserve_device *device,
                          const struct gpuserve_linear_source *source, float *scales)
 {
     const size_t k = (size_t)source->k;
+    const enum gsv_s8_sum sum = gsv_s8_sum_of((size_t)source->n, k);
 
     for (size_t j = 0; j < (size_t)source->n; j++) {
         const float *w = source->weight + j * k;
 
         scales[j] = largest_weight(w, k) / LEVELS;
-        if (device->isa->adds_quads)
-            scales[j] = larger(largest_quad(w, k) / QUAD_LEVELS, scales[j]);
+        if (device->isa->adds_sums)
+            scales[j] = larger(sums_scale(sum, w, k), scales[j]);
     }
 }

@@ -20,13 +20,13 @@ struct gpuserve_device {
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    void *weight;       /* float, uint16_t (bfloat16, float16), int16_t or int8_t */
-    float *bias;        /* [n up], zeros without a bias */
-    float *scale;       /* INT8 and INT16 only */
-    float *column_sum;  /* INT8 only, like the next */
-    float *input_scale; /* [k] or NULL */
-    bool in_quads;      /* the integers fit s8_quads.h */
-    int32_t row_levels; /* INT16 only: the largest integer of a row */
+    void *weight;        /* float, uint16_t (bfloat16, float16), int16_t or int8_t */
+    float *bias;         /* [n up], zeros without a bias */
+    float *scale;        /* INT8 and INT16 only */
+    float *column_sum;   /* INT8 only, like the next */
+    float *input_scale;  /* [k] or NULL */
+    enum gsv_s8_sum sum; /* INT8 only: the longest that all integers fit */
+    int32_t row_levels;  /* INT16 only: the largest integer of a row */
 };
 
 struct gpuserve_stream {

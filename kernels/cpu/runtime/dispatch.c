@@ -170,7 +170,7 @@ const struct gsv_cpu_isa *gsv_cpu_choose_isa(void)
 
 /*
  * Portable bits: the tables without what differs between instruction sets. bfloat16 and int16
- * products do, and so do int8 weights: all are those that fit the sums of s8_quads.h. What is left
+ * products do, and so do int8 weights: all are those that fit the sums of s8_sums.h. What is left
  * has the same bits everywhere (vec.h).
  */
 
@@ -184,7 +184,7 @@ static void make_portable(void)
         if (i > 0)
             snprintf(portable_names[i], sizeof(portable_names[i]), "portable_%s", portable[i].name);
         portable[i].name = i > 0 ? portable_names[i] : portable[i].name;
-        portable[i].adds_quads = true;
+        portable[i].adds_sums = true;
         portable[i].gemm_s16 = NULL;
         portable[i].quantize_s16 = NULL;
         portable[i].pairs_bf16 = false;

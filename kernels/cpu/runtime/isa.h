@@ -25,6 +25,7 @@
 #ifndef GSV_CPU_ISA_H
 #define GSV_CPU_ISA_H
 
+#include "kernels/cpu/gemm/s8_sums.h"
 #include "kernels/kernels.h"
 
 #include <stdbool.h>
@@ -66,9 +67,9 @@ struct gsv_gemm_s8 {
     const uint8_t *in;
     const int8_t *weight;
     struct gsv_scales scales;
-    size_t in_ld;  /* k rounded up to 64 or more: rows are read up to there */
-    int32_t k;     /* rounded up to 4 */
-    bool in_quads; /* all weights fit s8_quads.h */
+    size_t in_ld;        /* k rounded up to 64 or more: rows are read up to there */
+    int32_t k;           /* rounded up to 4 */
+    enum gsv_s8_sum sum; /* the longest that all weights fit */
     struct gsv_finish finish;
 };
 
@@ -150,7 +151,7 @@ struct gsv_cpu_isa {
     const char *name;
     int32_t panel;     /* columns of a panel */
     int32_t tile_rows; /* maximum rows of a tile */
-    bool adds_quads;   /* int8 weights that fit s8_quads.h multiply faster */
+    bool adds_sums;    /* int8 weights that fit s8_sums.h multiply faster */
     bool pairs_s8;     /* int8 panels hold pairs of lanes */
     bool pairs_bf16;   /* bfloat16 panels do */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
@@ -223,7 +224,7 @@ static inline size_t gsv_lane_at(const struct gsv_panel_layout *panel, size_t la
  * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 /* The one with the same bits as on every other instruction set. Its fields are those of the best
- * table but for bfloat16 and int16, which it has not, and adds_quads. */
+ * table but for bfloat16 and int16, which it has not, and adds_sums. */
 const struct gsv_cpu_isa *gsv_cpu_choose_portable_isa(void);
 
 /*

@@ -21,12 +21,12 @@
 #define GSV_NAME_STRING(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_STRING(name)
 
-/* 1 where int8 products are fastest as sums of quads: see gemm/s8_quads.h. */
+/* 1 where int8 products are fastest as sums in 16 bits: see gemm/s8_sums.h. */
 #if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && \
     !defined(GSV_HAS_TILES)
-#define GSV_ADDS_QUADS 1
+#define GSV_ADDS_SUMS 1
 #else
-#define GSV_ADDS_QUADS 0
+#define GSV_ADDS_SUMS 0
 #endif
 
 /* Defined where products in int16 are faster than in float32 and there are none in bfloat16: see

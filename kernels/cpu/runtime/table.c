@@ -11,7 +11,7 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .name = GSV_NAME_OF(GSV_ISA_NAME),
     .panel = GSV_NR,
     .tile_rows = GSV_MR,
-    .adds_quads = GSV_ADDS_QUADS,
+    .adds_sums = GSV_ADDS_SUMS,
 #if defined(GSV_HAS_MMLA)
     .pairs_s8 = true,
 #if defined(GSV_HAS_BF16)
