@@ -121,7 +121,7 @@ class Int8(Case):
     @numbers
     def test_real_models_hold_the_bound_with_few_products_kept(self):
         facts = self.expect_bound_at(model("all-MiniLM-L6-v2"), "all-MiniLM-L6-v2")
-        self.assertLessEqual(len(facts["kept"]), 12 if cpu_isa() in QUAD_SETS else 6, facts)
+        self.assertLessEqual(len(facts["kept"]), 12 if cpu_isa() in SUM_SETS else 6, facts)
         facts = self.expect_bound_at(model("splade-tiny"), "splade-tiny")
         self.assertEqual(facts["kept"], [])
 
@@ -167,7 +167,7 @@ class Int8(Case):
 
 
 #: The instruction sets whose int8 weights have fewer levels (kernels/cpu/gemm/s8_sums.h).
-QUAD_SETS = ("avx2", "avx512")
+SUM_SETS = ("avx2", "avx512")
 INT16_SETS = ("avx2", "avx2_vnni", "avx512_vnni")  # kernels/cpu/gemm/gemm_s16.c
 KEPT = ((24, 2, 6), (30, 4, 4))
 INPUTS_IN_FLOAT32 = Kind(1, layers=3, peak=10)

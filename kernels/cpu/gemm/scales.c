@@ -26,43 +26,30 @@ static float largest_weight(const float *w, size_t k)
     return largest;
 }
 
-/* The weights of one sign in a sum. Rounding to either neighbour adds at most a step to each. */
-struct rounded_sum {
-    float weights, steps;
-};
-
-/* The scale that the sum needs. */
-static float scale_of(const struct rounded_sum *sum)
+/* Largest sum of the weights of one sign at w[0..n), n up to GSV_QUAD_DEPTH. */
+static float largest_sum_at(enum gsv_s8_sum sum, const float *w, size_t n)
 {
-    return sum->weights / (GSV_SUM_WEIGHTS - sum->steps);
-}
-
-/* The scale that the sums at w[0..n), n up to GSV_QUAD_DEPTH, need. */
-static float sums_scale_at(enum gsv_s8_sum sum, const float *w, size_t n)
-{
-    struct rounded_sum positive[GSV_QUAD_DEPTH / 2] = { { 0 } },
-                                                 negative[GSV_QUAD_DEPTH / 2] = { { 0 } };
+    float positive[GSV_QUAD_DEPTH / 2] = { 0.0f }, negative[GSV_QUAD_DEPTH / 2] = { 0.0f };
     float largest = 0.0f;
 
     for (size_t i = 0; i < n; i++) {
         const size_t at = gsv_s8_sum_at(sum, i);
-        struct rounded_sum *to = w[i] < 0.0f ? &negative[at] : &positive[at];
 
-        to->weights += fabsf(w[i]);
-        to->steps += 1.0f;
+        positive[at] += w[i] > 0.0f ? w[i] : 0.0f;
+        negative[at] += w[i] < 0.0f ? -w[i] : 0.0f;
     }
     for (size_t i = 0; i < GSV_QUAD_DEPTH / 2; i++)
-        largest = larger(largest, larger(scale_of(&positive[i]), scale_of(&negative[i])));
+        largest = larger(largest, larger(positive[i], negative[i]));
     return largest;
 }
 
-static float sums_scale(enum gsv_s8_sum sum, const float *w, size_t k)
+static float largest_sum(enum gsv_s8_sum sum, const float *w, size_t k)
 {
     float largest = 0.0f;
 
     for (size_t i = 0; i < k; i += GSV_QUAD_DEPTH)
-        largest = larger(sums_scale_at(sum, w + i, k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH),
-                         largest);
+        largest = larger(
+            largest_sum_at(sum, w + i, k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH), largest);
     return largest;
 }
 
@@ -71,12 +58,14 @@ void gsv_cpu_int8_scales(struct gpuserve_device *device,
 {
     const size_t k = (size_t)source->k;
     const enum gsv_s8_sum sum = gsv_s8_sum_of((size_t)source->n, k);
+    /* Rounding to either neighbour adds less than 1 to each weight of a sum. */
+    const float levels = (float)(GSV_SUM_WEIGHTS - (int)sum);
 
     for (size_t j = 0; j < (size_t)source->n; j++) {
         const float *w = source->weight + j * k;
 
         scales[j] = largest_weight(w, k) / LEVELS;
         if (device->isa->adds_sums)
-            scales[j] = larger(sums_scale(sum, w, k), scales[j]);
+            scales[j] = larger(largest_sum(sum, w, k) / levels, scales[j]);
     }
 }
