@@ -12,13 +12,15 @@
  * A pair is the bytes 0 and 1, or 2 and 3, of a lane of four k; a quad is a pair of each of two
  * consecutive lanes. Of eight k the quads are 0, 1, 4, 5 and 2, 3, 6, 7.
  *
- * Products that do not widen have pairs: attention's output and the second product of the
+ * On AVX2 products that do not widen have pairs: attention's output and the second product of the
  * feed-forward network. They add to the residual stream, where their errors stay, and with quads
- * more of them would have to be kept in 16 bits, 8 instructions for 64 weights.
+ * more of them would have to be kept in int16, 8 instructions for 64 weights. AVX-512 without VNNI
+ * has no int16 products to save, and the portable tables keep the bits that they have.
  */
 #ifndef GSV_CPU_S8_SUMS_H
 #define GSV_CPU_S8_SUMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,9 +31,9 @@
 enum gsv_s8_sum { GSV_SUM_NONE = 0, GSV_SUM_PAIR = 2, GSV_SUM_QUAD = 4 };
 
 /* The sums that the scales of a product with n outputs and k inputs allow. */
-static inline enum gsv_s8_sum gsv_s8_sum_of(size_t n, size_t k)
+static inline enum gsv_s8_sum gsv_s8_sum_of(bool adds_pairs, size_t n, size_t k)
 {
-    return k < n ? GSV_SUM_QUAD : GSV_SUM_PAIR;
+    return adds_pairs && k >= n ? GSV_SUM_PAIR : GSV_SUM_QUAD;
 }
 
 /* The number of the sum that weight i of GSV_QUAD_DEPTH is in. */

@@ -57,7 +57,7 @@ void gsv_cpu_int8_scales(struct gpuserve_device *device,
                          const struct gpuserve_linear_source *source, float *scales)
 {
     const size_t k = (size_t)source->k;
-    const enum gsv_s8_sum sum = gsv_s8_sum_of((size_t)source->n, k);
+    const enum gsv_s8_sum sum = gsv_s8_sum_of(device->isa->adds_pairs, (size_t)source->n, k);
     /* Rounding to either neighbour adds less than 1 to each weight of a sum. */
     const float levels = (float)(GSV_SUM_WEIGHTS - (int)sum);
 

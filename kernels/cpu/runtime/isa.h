@@ -152,6 +152,7 @@ struct gsv_cpu_isa {
     int32_t panel;     /* columns of a panel */
     int32_t tile_rows; /* maximum rows of a tile */
     bool adds_sums;    /* int8 weights that fit s8_sums.h multiply faster */
+    bool adds_pairs;   /* not quads, in products that do not widen */
     bool pairs_s8;     /* int8 panels hold pairs of lanes */
     bool pairs_bf16;   /* bfloat16 panels do */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);

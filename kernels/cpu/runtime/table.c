@@ -12,6 +12,7 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .panel = GSV_NR,
     .tile_rows = GSV_MR,
     .adds_sums = GSV_ADDS_SUMS,
+    .adds_pairs = GSV_ADDS_SUMS && GSV_VL == 8,
 #if defined(GSV_HAS_MMLA)
     .pairs_s8 = true,
 #if defined(GSV_HAS_BF16)
