@@ -175,17 +175,24 @@ const struct gsv_spec_facts *gsv_spec_facts(const struct gsv_spec *spec)
     return &spec->facts;
 }
 
+static uint64_t layer_bytes; /* 0: no layers */
+
+void fake_set_layer_bytes(uint64_t bytes)
+{
+    layer_bytes = bytes;
+}
+
 int32_t gsv_stored_layers(const struct gsv_spec *spec)
 {
     (void)spec;
-    return 0;
+    return layer_bytes > 0 ? 2 : 0;
 }
 
 uint64_t gsv_product_bytes(const struct gsv_spec *spec, const struct gpuserve_backend *backend,
                            uint32_t dtype)
 {
     (void)spec, (void)backend, (void)dtype;
-    return 0;
+    return 2 * layer_bytes;
 }
 
 struct gsv_streamed_bytes gsv_streamed_net_bytes(const struct gsv_spec *spec,

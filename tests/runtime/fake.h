@@ -47,6 +47,8 @@ int fake_most_tokenizing(void);
 
 /* Weight bytes of models opened from now on, as headers would give them; nothing is allocated. */
 void fake_set_weights(uint64_t bytes);
+/* Weight bytes of the products of each of two layers, of models opened from now on. */
+void fake_set_layer_bytes(uint64_t bytes);
 /* Models opened from now on also give sparse vectors, exclude prompts from pooling, and have the
  * adapter and the route of the prompts "adapted" and "routed". */
 void fake_set_sparse_and_skipping(void);

@@ -275,6 +275,7 @@ static gpuserve_status start(struct gsv_model *model, struct gsv_completions *co
         .max_queue_ns = plan->max_queue_ns,
         .max_tokens_per_second = plan->max_tokens_per_second,
         .max_batch_tokens = plan->narrow.max_tokens,
+        .cached_tokens = plan->cached_tokens,
         .max_sequences = plan->narrow.max_sequences,
         .n_workers = plan->n_workers,
         .n_threads = gsv_plan_threads(plan),

@@ -421,6 +421,8 @@ static gpuserve_status size_on_device(struct gsv_plan *plan, gpuserve_context *c
         st = may_stream(plan, options->stream_weights != 0, &streams, error);
     if (st == GPUSERVE_OK)
         st = size_batches_to_fit(plan, options->max_batch_tokens, fallback, streams, error);
+    plan->cached_tokens =
+        st == GPUSERVE_OK && options->max_batch_tokens == 0 ? gsv_plan_cached_tokens(plan) : 0;
     return st == GPUSERVE_OK ? check_model_budget(plan, options->memory_budget_bytes, error) : st;
 }
 

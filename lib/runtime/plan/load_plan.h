@@ -64,6 +64,7 @@ struct gsv_plan {
     int32_t n_threads;       /* that were asked for: see gsv_plan_threads() */
     bool has_wide;           /* one more stream shared by all workers: see batch_formation.c */
     bool prefers_wide; /* ... also for short batches: every batch reads the weights from memory */
+    int32_t cached_tokens; /* of a batch: as in struct gsv_batcher_options */
     struct gsv_exec_options narrow;
     struct gsv_exec_options wide;
     uint64_t max_wait_ns; /* of a partial batch, while the device is busy */
@@ -121,6 +122,9 @@ static inline size_t gsv_plan_stages(const struct gsv_plan *plan)
 bool gsv_plan_count(struct gsv_plan *plan, int32_t batch_tokens);
 
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available);
+
+/* Tokens of a batch whose rows stay in the cache of a core, of a small model on a CPU; else 0. */
+int32_t gsv_plan_cached_tokens(const struct gsv_plan *plan);
 
 /* Tokens of the largest batches that fit in a capacity; 0 if not even one text of maximum length
  * fits. */

@@ -12,6 +12,10 @@
 /* Weights beyond this do not stay in the caches of a processor: each batch reads them from memory.
  */
 #define CACHED_BYTES (UINT64_C(64) << 20)
+/* Products of a layer up to this stay in the second-level cache of a core, with the rows of
+ * CACHED_TOKENS tokens. The rows of more tokens leave it between two products. */
+#define CACHED_LAYER_BYTES (UINT64_C(4) << 20)
+#define CACHED_TOKENS 256
 #define MAX_SEQUENCES 4096
 #define SPARSE_TOKENS_A_TEXT 16
 #define THREAD_BYTES 32    /* what a worker thread is told */
@@ -201,6 +205,16 @@ bool gsv_plan_count(struct gsv_plan *plan, int32_t batch_tokens)
     if (plan->device.is_cpu)
         plan->device_bytes[0] = plan->total_bytes;
     return plan->total_bytes < GSV_TOO_MANY_BYTES;
+}
+
+int32_t gsv_plan_cached_tokens(const struct gsv_plan *plan)
+{
+    const uint64_t bytes = gsv_product_bytes(plan->spec, plan->device.backend, plan->dtype);
+    const int32_t layers = bytes > 0 ? gsv_stored_layers(plan->spec) : 0;
+
+    return plan->device.is_cpu && layers > 0 && bytes / (uint64_t)layers <= CACHED_LAYER_BYTES
+               ? CACHED_TOKENS
+               : 0;
 }
 
 bool gsv_plan_fits(const struct gsv_plan *plan, const struct gsv_capacity *available)

@@ -12,7 +12,9 @@
  * takes items up to a token quantum, then the request moves to the end. No deficit is carried over.
  *
  * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
- * of slots, so that all workers finish together. While small requests come, a CPU runs short
+ * of slots, so that all workers finish together. A small model on a CPU has batches whose rows stay
+ * in the cache of a core (`cached_tokens`): as many for each worker, of equal size. While small
+ * requests come, a CPU runs short
  * batches: a small request waits for the end of one, and then for its own, which holds small ones
  * alone as long as large ones are not behind (`small_lead`). Each short batch would read the
  * weights of a large model from memory again (`prefers_wide`): such a model runs one wide batch at
@@ -424,23 +426,32 @@ static bool is_small_alone(struct gsv_batcher *batcher)
            batcher->small_lead < MAX_SMALL_LEAD;
 }
 
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* Token budget of the next batch: see the head of this file. */
 static int32_t choose_budget(const struct gsv_batcher *batcher, bool *is_wide)
 {
     const struct gsv_batcher_options *options = &batcher->options;
     const size_t max_tokens = (size_t)options->max_batch_tokens, n = (size_t)batcher->n_slots;
+    const size_t cached =
+        options->cached_tokens < options->max_batch_tokens ? (size_t)options->cached_tokens : 0;
     const bool another = batcher->n_sleeping > 0 && batcher->free_batches; /* may start, too */
     const size_t min_tokens = another ? GSV_MIN_TOKENS : GSV_FEW_TOKENS;
     const bool are_few = batcher->ready_tokens <= n * GSV_FEW_TOKENS, has_short = is_short(batcher);
-    size_t each = (batcher->ready_tokens + n - 1) / n;
+    size_t each = divide_up(batcher->ready_tokens, n);
 
     *is_wide = (are_few || (has_short && options->prefers_wide)) && widen(batcher);
     if (has_short && !*is_wide)
         return SHORT_TOKENS;
     if (has_short && !are_few && n * SHORT_TOKENS < max_tokens)
         return (int32_t)(n * SHORT_TOKENS);
-    if (*is_wide || each > max_tokens)
+    if (*is_wide)
         return (int32_t)max_tokens;
+    if (cached > 0 && each > cached)
+        each = divide_up(each, divide_up(each, cached));
     each = each < min_tokens ? min_tokens : each;
     return (int32_t)(each < max_tokens ? each : max_tokens);
 }

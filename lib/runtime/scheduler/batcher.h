@@ -40,6 +40,7 @@ struct gsv_batcher_options {
     uint64_t max_queue_ns;          /* maximum queueing time at recent throughput; 0: no limit */
     uint64_t max_tokens_per_second; /* 0: no limit */
     int32_t max_batch_tokens;
+    int32_t cached_tokens; /* of a batch, unless one text has more; 0: max_batch_tokens */
     int32_t max_sequences;
     int32_t n_workers; /* batches at a time */
     int32_t n_threads; /* worker threads, at least n_workers */

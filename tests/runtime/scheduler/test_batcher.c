@@ -124,6 +124,44 @@ Test(batcher, a_small_request_passes_between_the_pieces_of_a_large_one)
     free(rows);
 }
 
+/* Tokens of the largest batch of a model with layers of so many bytes. */
+static int largest_batch(uint64_t layer_bytes, uint32_t max_batch_tokens)
+{
+    gpuserve_model *model;
+    char **texts = make_texts(MANY);
+    float *rows = calloc(MANY * FAKE_DIM, sizeof(*rows));
+    const gpuserve_job job = fake_job((const char *const *)texts, MANY, rows);
+
+    fake_set_layer_bytes(layer_bytes);
+    model = fake_open(1, max_batch_tokens, 0);
+    cr_assert_eq(gpuserve_run(model, &job, NULL), GPUSERVE_OK);
+    gpuserve_model_close(&model);
+    free_texts(texts, MANY);
+    free(rows);
+    return fake_largest_batch_tokens();
+}
+
+Test(batcher, batches_of_a_small_model_stay_in_the_cache)
+{
+    const int largest = largest_batch(UINT64_C(4) << 20, 0);
+
+    cr_expect(largest > 192 && largest <= 256, "%d", largest);
+}
+
+Test(batcher, batches_of_a_large_model_are_full)
+{
+    const int largest = largest_batch((UINT64_C(4) << 20) + 1, 0);
+
+    cr_expect(largest > 384 && largest <= 512, "%d", largest);
+}
+
+Test(batcher, batches_of_a_given_size_are_full)
+{
+    const int largest = largest_batch(UINT64_C(4) << 20, 512);
+
+    cr_expect(largest > 384 && largest <= 512, "%d", largest);
+}
+
 /* A small request waits for at most one batch of a large request. */
 Test(batcher, batches_of_large_requests_are_short_while_small_ones_come)
 {
