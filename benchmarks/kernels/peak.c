@@ -126,7 +126,7 @@ __attribute__((target("avx512f,avx512bf16"))) static void chains_bf16(void)
 }
 
 /* Without VNNI: two vpmaddubsw, added in 16 bits, widened by one vpmaddwd; see
- * kernels/cpu/gemm/s8_sums.h. The empty statements keep the compiler from computing products of
+ * kernels/cpu/runtime/s8_sums.h. The empty statements keep the compiler from computing products of
  * equal operands once. */
 __attribute__((target("avx2"))) static void chains_maddubs_avx2(void)
 {

@@ -166,7 +166,7 @@ class Int8(Case):
         self.assertEqual(self.open(path, "float32").encode("a").shape, (kind.hidden,))
 
 
-#: The instruction sets whose int8 weights have fewer levels (kernels/cpu/gemm/s8_sums.h).
+#: The instruction sets whose int8 weights have fewer levels (kernels/cpu/runtime/s8_sums.h).
 SUM_SETS = ("avx2", "avx512")
 INT16_SETS = ("avx2", "avx2_vnni", "avx512_vnni")  # kernels/cpu/gemm/gemm_s16.c
 KEPT = ((24, 2, 6), (30, 4, 4))

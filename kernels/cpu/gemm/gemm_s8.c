@@ -14,7 +14,7 @@
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/gemm/epilogue.h"
-#include "kernels/cpu/gemm/s8_sums.h"
+#include "kernels/cpu/runtime/s8_sums.h"
 
 /* Rows whose bytes stay in the L1 cache together with a panel. */
 #define CHUNK_BYTES (16 << 10)

@@ -25,7 +25,7 @@
 #ifndef GSV_CPU_ISA_H
 #define GSV_CPU_ISA_H
 
-#include "kernels/cpu/gemm/s8_sums.h"
+#include "kernels/cpu/runtime/s8_sums.h"
 #include "kernels/kernels.h"
 
 #include <stdbool.h>

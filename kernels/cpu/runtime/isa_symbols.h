@@ -21,7 +21,7 @@
 #define GSV_NAME_STRING(name) #name
 #define GSV_NAME_OF(name) GSV_NAME_STRING(name)
 
-/* 1 where int8 products are fastest as sums in 16 bits: see gemm/s8_sums.h. */
+/* 1 where int8 products are fastest as sums in 16 bits: see runtime/s8_sums.h. */
 #if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && \
     !defined(GSV_HAS_TILES)
 #define GSV_ADDS_SUMS 1
