@@ -13,14 +13,15 @@
  *
  * Budget: max_batch_tokens, or less while few tokens are ready: then they are divided by the number
  * of slots, so that all workers finish together. A small model on a CPU has batches whose rows stay
- * in the cache of a core (`cached_tokens`): as many for each worker, of equal size. While small
- * requests come, a CPU runs short
- * batches: a small request waits for the end of one, and then for its own, which holds small ones
- * alone as long as large ones are not behind (`small_lead`). Each short batch would read the
- * weights of a large model from memory again (`prefers_wide`): such a model runs one wide batch at
- * a time instead, which takes as long and reads them once for the tokens of all workers. If the
- * model runs nothing else, cores for all its workers are free, and too few tokens are ready to feed
- * each worker, one worker runs a wide batch, whose operations all workers' threads share.
+ * in the cache of a core (`cached_tokens`): as many for each worker, of equal size.
+ *
+ * While small requests come, a CPU runs short batches: a small request waits for the end of one,
+ * and then for its own, which holds small ones alone as long as large ones are not behind
+ * (`small_lead`). Each short batch would read the weights of a large model from memory again
+ * (`prefers_wide`): such a model runs one wide batch at a time instead, which takes as long and
+ * reads them once for the tokens of all workers. If the model runs nothing else, cores for all its
+ * workers are free, and too few tokens are ready to feed each worker, one worker runs a wide batch,
+ * whose operations all workers' threads share.
  *
  * MaxSim: the requests of a batch have queries of their own, as many as the device has room for.
  *
