@@ -195,15 +195,16 @@ class Model(Directory, Handle):
         Returns:
             [dim] for one text, [n, dim] for many; float32, in newly allocated memory.
         """
-        if (type(inputs) is str and convert_to_numpy and not convert_to_tensor
+        first = inputs[0] if type(inputs) is list and len(inputs) == 1 else inputs
+        if (type(first) is str and convert_to_numpy and not convert_to_tensor
                 and prompt_name is None and prompt is None and truncate_dim is None and out is None
                 and device is None and sentences is None and expected_fingerprint is None
                 and batch_size is None and client == 0 and precision == "float32"
                 and output_value == "sentence_embedding" and truncation == cache == "default"
                 and not (normalize_embeddings or show_progress_bar or return_items or return_result)):
-            vector = self._embed_one(inputs)
+            vector = self._embed_one(first)
             if vector is not None:
-                return vector
+                return vector if first is inputs else vector.reshape(1, -1)
         inputs = arguments.one_of(inputs, sentences)
         if device is not None and device not in (self.device, self.device.split(":")[0]):
             raise InvalidError(f"this model is on {self.device}, not on {device}",

@@ -122,6 +122,9 @@ class Encode(WithMiniLM):
             one = self.model.encode(text)
             self.assertEqual(one.shape, (384,))
             self.assertTrue((one == vectors[i]).all())
+            alone = self.model.encode([text])
+            self.assertEqual(alone.shape, (1, 384))
+            self.assertTrue((alone[0] == vectors[i]).all())
         for given in (tuple(TEXTS), iter(TEXTS), np.array(TEXTS[:2]), (text for text in TEXTS)):
             found = self.model.encode(given)
             self.assertTrue((found == vectors[:len(found)]).all())
