@@ -10,6 +10,7 @@
 #include <float.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,50 @@ Test(tiles, no_permission_means_no_tiles)
     setenv("GPUSERVE_MAX_ISA", "avx512_bf16", 1);
     cr_expect_neq(strcmp(gsv_cpu_choose_isa()->name, "avx512_amx"), 0);
 }
+
+#if defined(__x86_64__)
+
+/* True if a line of /proc/cpuinfo begins with `field` and contains `word`, which a blank or the
+ * line's end follows. */
+static bool cpuinfo_has(const char *field, const char *word)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    static char line[16384];
+    bool found = false;
+
+    cr_assert_not_null(file);
+    while (!found && fgets(line, sizeof(line), file)) {
+        const char *at = strncmp(line, field, strlen(field)) == 0 ? strstr(line, word) : NULL;
+
+        found = at && strchr(" \n", at[strlen(word)]);
+    }
+    fclose(file);
+    return found;
+}
+
+/* Linux refuses the permission for tile data to a process with so small a signal stack. */
+Test(tiles, slow_bfloat16_is_chosen_by_name_alone)
+{
+    static char memory[2048];
+    const stack_t small = { .ss_sp = memory, .ss_size = sizeof(memory) };
+    const bool is_slow =
+        cpuinfo_has("vendor_id", "GenuineIntel") && !cpuinfo_has("model\t", ": 85");
+    const char *chosen;
+    stack_t before;
+
+    unsetenv("GPUSERVE_MAX_ISA");
+    if (sigaltstack(&small, &before) != 0)
+        cr_skip_test("the kernel refuses a signal stack of 2048 bytes");
+    chosen = gsv_cpu_choose_isa()->name;
+    (void)sigaltstack(&before, NULL);
+    cr_expect_neq(strcmp(chosen, "avx512_amx"), 0);
+    if (!cpuinfo_has("flags", " avx512_bf16"))
+        return;
+    cr_expect_eq(strcmp(chosen, "avx512_bf16") == 0, !is_slow, "%s", chosen);
+    setenv("GPUSERVE_MAX_ISA", "avx512_bf16", 1);
+    cr_expect_str_eq(gsv_cpu_choose_isa()->name, "avx512_bf16");
+}
+#endif
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 

@@ -69,6 +69,21 @@ static bool has_avx512_bf16(void)
     return has_avx512_vnni() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
+/* Intel's processors after Cooper Lake have the products in bfloat16 in AMX, and vdpbf16ps is slow:
+ * on Sapphire Rapids it multiplies and adds at half the rate of float32. There avx512_vnni is
+ * faster in every dtype if AMX cannot be used. CPUID leaf 1, EAX: Cooper Lake is family 6, model
+ * 85. */
+static bool has_slow_bf16(void)
+{
+    unsigned signature, b, c, d;
+
+    if (!__get_cpuid(0, &signature, &b, &c, &d) || b != signature_INTEL_ebx ||
+        c != signature_INTEL_ecx || d != signature_INTEL_edx ||
+        !__get_cpuid(1, &signature, &b, &c, &d))
+        return false;
+    return (signature >> 8 & 0xF) != 6 || ((signature >> 4 & 0xF) | (signature >> 12 & 0xF0)) != 85;
+}
+
 static bool detect_amx(void)
 {
     const struct gsv_amx_facts facts = gsv_amx_read_facts();
@@ -125,20 +140,21 @@ static bool always(void)
 static const struct choice {
     const struct gsv_cpu_isa *isa;
     bool (*supported)(void);
+    bool (*slow)(void); /* the one before is faster; NULL: never */
 } choices[] = {
-    { &gsv_cpu_isa_generic, always },
+    { &gsv_cpu_isa_generic, always, NULL },
 #if defined(__x86_64__)
-    { &gsv_cpu_isa_avx2, has_avx2 },
-    { &gsv_cpu_isa_avx2_vnni, has_avx2_vnni },
-    { &gsv_cpu_isa_avx512, has_avx512 },
-    { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni },
-    { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16 },
-    { &gsv_cpu_isa_avx512_amx, has_avx512_amx },
+    { &gsv_cpu_isa_avx2, has_avx2, NULL },
+    { &gsv_cpu_isa_avx2_vnni, has_avx2_vnni, NULL },
+    { &gsv_cpu_isa_avx512, has_avx512, NULL },
+    { &gsv_cpu_isa_avx512_vnni, has_avx512_vnni, NULL },
+    { &gsv_cpu_isa_avx512_bf16, has_avx512_bf16, has_slow_bf16 },
+    { &gsv_cpu_isa_avx512_amx, has_avx512_amx, NULL },
 #elif defined(__aarch64__)
-    { &gsv_cpu_isa_neon, always }, /* part of the architecture */
-    { &gsv_cpu_isa_neon_dotprod, has_dotprod },
-    { &gsv_cpu_isa_neon_i8mm, has_i8mm },
-    { &gsv_cpu_isa_neon_bf16, has_bf16 },
+    { &gsv_cpu_isa_neon, always, NULL }, /* part of the architecture */
+    { &gsv_cpu_isa_neon_dotprod, has_dotprod, NULL },
+    { &gsv_cpu_isa_neon_i8mm, has_i8mm, NULL },
+    { &gsv_cpu_isa_neon_bf16, has_bf16, NULL },
 #endif
 };
 
@@ -154,11 +170,18 @@ static size_t end_of(const char *limit)
     return N_CHOICES;
 }
 
+static bool is_slow(const struct choice *choice)
+{
+    return choice->slow && choice->slow();
+}
+
+/* A slow one only if the limit names it. */
 static size_t best_choice(void)
 {
-    size_t i = end_of(getenv("GPUSERVE_MAX_ISA"));
+    const size_t end = end_of(getenv("GPUSERVE_MAX_ISA"));
+    size_t i = end;
 
-    while (i > 1 && !choices[i - 1].supported())
+    while (i > 1 && (!choices[i - 1].supported() || (i < end && is_slow(&choices[i - 1]))))
         i--;
     return i - 1;
 }

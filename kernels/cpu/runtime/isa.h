@@ -222,7 +222,8 @@ static inline size_t gsv_lane_at(const struct gsv_panel_layout *panel, size_t la
 
 /* Returns the best table for this processor. The environment variable GPUSERVE_MAX_ISA limits it to
  * one of generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx; on aarch64 of
- * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. */
+ * generic, neon, neon_dotprod, neon_i8mm, neon_bf16. Where avx512_bf16 is slower than avx512_vnni,
+ * it is chosen only if the variable names it. */
 const struct gsv_cpu_isa *gsv_cpu_choose_isa(void);
 /* The one with the same bits as on every other instruction set. Its fields are those of the best
  * table but for bfloat16 and int16, which it has not, and adds_sums. */
