@@ -178,8 +178,9 @@ bool gsv_plan_count(struct gsv_plan *plan, int32_t batch_tokens)
     struct scratch scratch;
 
     size_batches(plan, batch_tokens);
-    plan->prefers_wide =
-        plan->has_wide && gsv_product_bytes(plan->spec, backend, plan->dtype) > CACHED_BYTES;
+    /* In float32 a short batch computes several times as long as it reads the weights. */
+    plan->prefers_wide = plan->has_wide && plan->dtype != GPUSERVE_DTYPE_FLOAT32 &&
+                         gsv_product_bytes(plan->spec, backend, plan->dtype) > CACHED_BYTES;
     gsv_exec_bytes(plan->spec, backend, &plan->narrow, &work, &stream);
     if (plan->has_wide)
         gsv_exec_bytes(plan->spec, backend, &plan->wide, &wide_work, &wide_stream);

@@ -17,11 +17,12 @@
  *
  * While small requests come, a CPU runs short batches: a small request waits for the end of one,
  * and then for its own, which holds small ones alone as long as large ones are not behind
- * (`small_lead`). Each short batch would read the weights of a large model from memory again
- * (`prefers_wide`): such a model runs one wide batch at a time instead, which takes as long and
- * reads them once for the tokens of all workers. If the model runs nothing else, cores for all its
- * workers are free, and too few tokens are ready to feed each worker, one worker runs a wide batch,
- * whose operations all workers' threads share.
+ * (`small_lead`). Each short batch would read the weights of a large model from memory again, which
+ * takes about as long as its products in a dtype faster than float32 (`prefers_wide`): such a model
+ * runs one wide batch at a time instead, which takes as long and reads them once for the tokens of
+ * all workers. If the model runs nothing else, cores for all its workers are free, and too few
+ * tokens are ready to feed each worker, one worker runs a wide batch, whose operations all workers'
+ * threads share.
  *
  * MaxSim: the requests of a batch have queries of their own, as many as the device has room for.
  *
