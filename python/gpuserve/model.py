@@ -195,7 +195,7 @@ class Model(Directory, Handle):
         Returns:
             [dim] for one text, [n, dim] for many; float32, in newly allocated memory.
         """
-        first: Any = inputs[0] if type(inputs) is list and len(inputs) == 1 else inputs
+        first: Any = cast("List[Any]", inputs)[0] if type(inputs) is list and len(inputs) == 1 else inputs  # type: ignore[redundant-cast]
         if (type(first) is str and convert_to_numpy and not convert_to_tensor
                 and prompt_name is None and prompt is None and truncate_dim is None and out is None
                 and device is None and sentences is None and expected_fingerprint is None
