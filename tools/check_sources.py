@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Check what a formatter does not: sizes, unfinished work, leftovers, outputs of notebooks, names of files that are gone.
+"""Check what a formatter does not: sizes, unfinished work, leftovers, outputs of notebooks, names of files that are gone,
+assertions that one of the runners of tests lacks.
 
 A subject is one file, and a folder is read at a glance: few files are short, and no folder has many. Prints each finding
 as file:line and then "N passed, N failed", counted in files.
@@ -35,6 +36,9 @@ NAMED = re.compile(r"(?<![\w./-])((?:benchmarks|cli|deploy|docs|examples|fuzz|in
 # What names files that were, or that never are.
 OF_OTHER_FILES = ("CHANGELOG.md", "tests/tools/")
 FIRST_LINES = 12
+# Criterion's macros in tests, and the runner that stands in for Criterion under ThreadSanitizer and QEMU.
+ASSERTION = re.compile(r"\b(cr_[a-z_]+)\(")
+PLAIN_RUNNER = "tests/plain/criterion/criterion.h"
 
 
 def tracked():
@@ -85,6 +89,12 @@ def notebook_findings(name, text):
     return found
 
 
+def assertion_findings(name, text):
+    """A test uses only the macros that the plain runner has too."""
+    defined = set(re.findall(r"#define (cr_[a-z_]+)\(", (ROOT / PLAIN_RUNNER).read_text("utf-8")))
+    return [f"{name}: {PLAIN_RUNNER} has no {macro}" for macro in sorted(set(ASSERTION.findall(text)) - defined)]
+
+
 def findings(name, files):
     text = (ROOT / name).read_text("utf-8")
     lines = text.split("\n")
@@ -96,6 +106,8 @@ def findings(name, files):
         found.append(f"{name}: no newline at the end")
     if name.endswith(NOTEBOOK):
         found += notebook_findings(name, text)
+    if name.startswith("tests/") and name.endswith(SOURCES):
+        found += assertion_findings(name, text)
     for number, line in enumerate(lines, 1):
         for pattern, what in ((UNFINISHED, "unfinished work"), (CONFLICT, "a merge conflict"),
                               (ABSOLUTE, "somebody's own path")):

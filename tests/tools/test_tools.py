@@ -241,6 +241,14 @@ def tree(checker, **files):
             checker.ROOT = root
 
 
+def test_assertion_that_the_plain_runner_lacks_is_found():
+    text = {"tests__plain__criterion__criterion_dot_h": "#define cr_expect(c, ...) x\n#define cr_fail(...) x\n",
+            "tests__t_dot_c": "    cr_expect(f(1));\n    cr_skip_test(\"no\");\n"}
+    with tree(check_sources, **text) as files:
+        assert check_sources.findings(files[-1], set(files)) == [
+            "tests/t.c: tests/plain/criterion/criterion.h has no cr_skip_test"]
+
+
 def test_folder_with_too_many_sources_is_found():
     text = "int x;\n" * check_sources.SHORT_LINES
     many = {f"lib__a__f{i}_dot_c": text for i in range(check_sources.MAX_FOLDER_FILES)}
