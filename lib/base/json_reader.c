@@ -35,6 +35,52 @@ static bool take(struct gsv_json_reader *r, char c)
     return true;
 }
 
+#define EACH_BYTE(c) (UINT64_C(0x0101010101010101) * (unsigned char)(c))
+
+/* The high bit of each byte that is zero, or of bytes behind the first of these. */
+static uint64_t zero_bytes(uint64_t eight)
+{
+    return (eight - EACH_BYTE(1)) & ~eight & EACH_BYTE(0x80);
+}
+
+/* Quotes, backslashes and control characters, as zero_bytes(). */
+static uint64_t string_ends(uint64_t eight)
+{
+    return zero_bytes(eight ^ EACH_BYTE('"')) | zero_bytes(eight ^ EACH_BYTE('\\')) |
+           ((eight - EACH_BYTE(0x20)) & ~eight & EACH_BYTE(0x80));
+}
+
+/* Quotes, braces and brackets; '{' and '}' are '[' and ']' with another bit. */
+static uint64_t container_parts(uint64_t eight)
+{
+    const uint64_t folded = eight | EACH_BYTE(0x20);
+
+    return zero_bytes(eight ^ EACH_BYTE('"')) | zero_bytes(folded ^ EACH_BYTE('{')) |
+           zero_bytes(folded ^ EACH_BYTE('}'));
+}
+
+/* Moves the cursor over bytes that `find` does not find, by eight; the last seven are left. */
+static inline void skip_eights(struct gsv_json_reader *r, uint64_t (*find)(uint64_t eight))
+{
+    for (uint64_t eight; r->end - r->at >= (ptrdiff_t)sizeof(eight); r->at += sizeof(eight)) {
+        uint64_t found;
+
+        memcpy(&eight, r->at, sizeof(eight));
+        found = find(eight);
+        if (found) {
+            r->at += __builtin_ctzll(found) / 8; /* all targets are little-endian */
+            return;
+        }
+    }
+}
+
+static void skip_plain(struct gsv_json_reader *r)
+{
+    skip_eights(r, string_ends);
+    while (r->at < r->end && *r->at != '"' && *r->at != '\\' && (unsigned char)*r->at >= 0x20)
+        r->at++;
+}
+
 /* Reads from the opening quote past the closing quote; escapes are not decoded. */
 static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_slice *slice,
                                    gpuserve_error *error)
@@ -42,10 +88,10 @@ static gpuserve_status read_string(struct gsv_json_reader *r, struct gsv_json_sl
     if (!take(r, '"'))
         return broken(r, "a string", error);
     slice->at = r->at;
-    while (r->at < r->end && *r->at != '"') {
-        if ((unsigned char)*r->at < 0x20)
+    for (skip_plain(r); r->at < r->end && *r->at != '"'; skip_plain(r)) {
+        if (*r->at != '\\')
             return broken(r, "a string without control characters", error);
-        r->at += *r->at == '\\' && r->end - r->at > 1 ? 2 : 1;
+        r->at += r->end - r->at > 1 ? 2 : 1;
     }
     if (r->at == r->end)
         return broken(r, "the end of a string", error);
@@ -61,7 +107,7 @@ static gpuserve_status skip_container(struct gsv_json_reader *r, gpuserve_error 
     unsigned depth = 0;
     struct gsv_json_slice ignored;
 
-    while (r->at < r->end) {
+    for (skip_eights(r, container_parts); r->at < r->end; skip_eights(r, container_parts)) {
         const char c = *r->at;
 
         if (c == '"') {
@@ -127,6 +173,12 @@ char gsv_json_reader_peek(struct gsv_json_reader *r)
     return r->at < r->end ? *r->at : '\0';
 }
 
+static bool ends_scalar(char c)
+{
+    return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\n' || c == '\r' || c == '\t' ||
+           c == '\0';
+}
+
 gpuserve_status gsv_json_reader_value(struct gsv_json_reader *r, struct gsv_json_slice *value,
                                       gpuserve_error *error)
 {
@@ -140,7 +192,7 @@ gpuserve_status gsv_json_reader_value(struct gsv_json_reader *r, struct gsv_json
     else if (r->at < r->end && *r->at == '"')
         status = read_string(r, &ignored, error);
     else
-        while (r->at < r->end && !strchr(",]} \n\r\t", *r->at))
+        while (r->at < r->end && !ends_scalar(*r->at))
             r->at++;
     value->size = (size_t)(r->at - value->at);
     if (status == GPUSERVE_OK && value->size == 0)
@@ -219,6 +271,11 @@ gpuserve_status gsv_json_reader_text(const struct gsv_json_reader *r, struct gsv
     const char *p = slice.at, *const end = slice.at + slice.size;
     char *to = out;
 
+    if (slice.size > 0 && !memchr(p, '\\', slice.size)) { /* no escape: most strings */
+        memcpy(out, p, slice.size);
+        *size = slice.size;
+        return GPUSERVE_OK;
+    }
     while (p < end) {
         const char *found;
         int32_t c;

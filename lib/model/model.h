@@ -375,6 +375,9 @@ struct gsv_net_options {
     /* INT8 only: ordinary, odd and repeated texts whose vectors are compared with full precision,
      * see struct gsv_int8_facts. NULL: no measurement. */
     const struct gpuserve_host_batch *probes;
+    /* Fills both, on the calling thread, unless `packed` is valid. NULL: they are full. */
+    gpuserve_status (*calibrate)(void *user, gpuserve_error *error);
+    void *calibrate_user;
     /* Receives the bytes of the files read so far, on the calling thread. A nonzero result cancels
      * the load with GPUSERVE_E_CANCELLED. May be NULL. */
     int32_t (*progress)(void *user, uint64_t bytes);
@@ -387,8 +390,8 @@ struct gsv_net_options {
      * `packed` nor `n_streamed`. 0 or 1: `device` has all layers. */
     const struct gsv_pipeline_stage *stages;
     int32_t n_stages;
-    /* A valid file takes the place of the model's weights: neither these nor `calibration` and
-     * `probes` are read. NULL: none. Not for spec items of an LSTM. */
+    /* A valid file takes the place of the model's weights, `calibration` and `probes`. NULL: none.
+     * Not for spec items of an LSTM. */
     struct gsv_packed_file *packed;
 };
 

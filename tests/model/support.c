@@ -196,6 +196,8 @@ void load_model(struct loaded *model, const char *path, const struct load_option
         .n_threads = 2,
         .calibration = options->calibration,
         .probes = options->probes,
+        .calibrate = options->calibrate,
+        .calibrate_user = options->calibrate_user,
         .observer = options->observer,
         .packed = options->packed,
         .n_streamed = options->n_streamed,

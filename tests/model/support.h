@@ -47,6 +47,8 @@ struct load_options {
     bool may_be_imprecise;                  /* a model that int8 refuses has no net and no work */
     const struct gpuserve_backend *backend; /* NULL: the CPU's */
     const struct gpuserve_host_batch *calibration, *probes;
+    gpuserve_status (*calibrate)(void *user, gpuserve_error *error);
+    void *calibrate_user;
     int32_t max_tokens, max_sequences; /* 0: 1024, 64 */
     struct gsv_phase_observer observer;
     struct gsv_packed_file *packed;

@@ -124,6 +124,35 @@ Test(model_packed, content_is_checked_behind_right_hashes)
     end(&file);
 }
 
+static gpuserve_status count_call(void *user, gpuserve_error *error)
+{
+    (void)error;
+    ++*(int *)user;
+    return GPUSERVE_OK;
+}
+
+/* Tokenized texts are asked for only where the model's weights are read. */
+Test(model_packed, valid_file_needs_no_texts)
+{
+    int n_calls = 0;
+    struct load_options options = { .calibrate = count_call, .calibrate_user = &n_calls };
+    struct loaded model;
+    struct file file;
+
+    begin(&file, GPUSERVE_DTYPE_FLOAT32);
+    options.packed = &file.packed;
+    load_model(&model, test_data("models/bert"), &options);
+    unload_model(&model);
+    cr_expect_eq(file.packed.state, GSV_PACKED_USED, "%s", file.packed.note);
+    cr_expect_eq(n_calls, 0);
+    file.packed.key[0]++;
+    load_model(&model, test_data("models/bert"), &options);
+    unload_model(&model);
+    cr_expect_eq(file.packed.state, GSV_PACKED_STALE);
+    cr_expect_eq(n_calls, 1);
+    end(&file);
+}
+
 static size_t bytes_read;
 
 static gpuserve_status note_read(struct gpuserve_device *device, void *host, const void *memory,

@@ -135,6 +135,54 @@ Test(json_reader, refuses_brackets_that_do_not_match_or_go_too_deep)
     }
 }
 
+/* The reader looks at eight bytes at once: each byte at each position, among bytes that differ from
+ * the wanted ones by one, or by the high bit. */
+enum { N_AROUND = 17 };
+static const char around[] = " !#Z^z|~\x7F\x80\xA2\xDB\xDC\xDD\xFB\xFD\xFF";
+
+/* The size of the value that begins `text`; 0 if it is refused. */
+static size_t value_size(const char *text, size_t size)
+{
+    struct gsv_json_reader reader = { text, text, text + size, "t" };
+    struct gsv_json_slice value;
+
+    return gsv_json_reader_value(&reader, &value, NULL) == GPUSERVE_OK ? value.size : 0;
+}
+
+static size_t expected_size(char open, unsigned char byte, size_t at)
+{
+    if (open == '"')
+        return byte == '"' ? at + 2 : byte < 0x20 ? 0 : N_AROUND + 2;
+    return byte == ']' ? at + 2 : strchr("\"[{}", byte) && byte ? 0 : N_AROUND + 2;
+}
+
+Test(json_reader, finds_each_byte_at_each_position)
+{
+    char text[N_AROUND + 2];
+
+    for (size_t filler = 0; around[filler]; filler++) {
+        for (int byte = 0; byte < 256; byte++) {
+            for (size_t at = 0; at < N_AROUND; at++) {
+                for (int kind = 0; kind < 2; kind++) {
+                    const char open = kind ? '[' : '"';
+
+                    memset(text, around[filler], sizeof(text));
+                    text[0] = open;
+                    text[1 + at] = (char)byte;
+                    text[N_AROUND + 1] = kind ? ']' : '"';
+                    /* A backslash at the end of a string takes its quote away. */
+                    cr_assert_eq(value_size(text, sizeof(text)),
+                                 byte == '\\' && !kind && at + 1 == N_AROUND
+                                     ? 0
+                                     : expected_size(open, (unsigned char)byte, at),
+                                 "%c %#x at %zu among %#x", open, (unsigned)byte, at,
+                                 (unsigned char)around[filler]);
+                }
+            }
+        }
+    }
+}
+
 Test(vocab, lines_lose_the_white_space_at_their_end_and_the_later_twin_wins)
 {
     static const char text[] = "a\r\nb \xE3\x80\x80\n\na\nlast";

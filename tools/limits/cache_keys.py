@@ -58,7 +58,7 @@ KEYS = {
     "load that clients share, model": ("lib/http/inference/load_queue.c", "(**link)->entry == entry", "&&", ["http_load_queue"]),
     "load that clients share, kind": ("lib/http/inference/load_queue.c", "*task && (*task)->kind == kind", "&&", ["http_load_queue"]),
 }
-# What the hash of the packed weights' file covers. The lengths before texts and ids only keep neighbours apart, and
+# What the hash of the packed weights' file covers. The lengths before texts only keep neighbours apart, and
 # the backend is always the CPU's.
 WEIGHTS = (
     ("path", "feed_text(state, path);", ";"),
@@ -70,12 +70,6 @@ WEIGHTS = (
     ("version", "feed_text(state, gpuserve_version());", ";"),
     ("build id", "feed(state, id, size);", ";"),
     ("C library", "feed_text(state, gnu_get_libc_version());", ";"),
-    ("calibration", "feed_batch(&state, &calibration->batch);", ";"),
-    ("probes", "feed_batch(&state, &probes->batch);", ";"),
-    ("ids", "feed(state, batch->ids, bytes);", ";"),
-    ("types", "feed(state, batch->type_ids, bytes);", ";"),
-    ("positions", "feed(state, batch->positions, bytes);", ";"),
-    ("lengths", "feed(state, batch->cu_seqlens, ((size_t)batch->n_sequences + 1) * sizeof(int32_t));", ";"),
     ("names of files", "feed_text(listing->state, names.names[i]);", ";"),
     ("subfolders", "depth < MAX_DEPTH)", "depth < 0)"),
     ("inode", "feed_number(listing->state, (int64_t)s.st_ino);", ";"),

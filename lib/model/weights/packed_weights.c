@@ -30,7 +30,8 @@
 #include <xxhash.h>
 
 #define CHUNK_BYTES ((uint64_t)4 << 20)
-#define PAGE_BYTES 65536 /* a multiple of every page size */
+#define PART_BYTES ((size_t)256 << 10) /* of a chunk; in the cache from the read to the hash */
+#define PAGE_BYTES 65536               /* a multiple of every page size */
 #define NO_LINEAR UINT64_MAX
 #define MAX_CHUNK_THREADS 8
 
@@ -109,20 +110,35 @@ struct chunk_work {
     atomic_bool failed;
 };
 
-static void do_chunk(struct chunk_work *work, size_t chunk)
+static bool hash_chunk(const struct chunk_work *work, size_t chunk, uint64_t *hash)
 {
     const struct packed_head *head = &work->tables->head;
+    const uint64_t offset = chunk * CHUNK_BYTES;
     const size_t size = chunk_bytes(head, chunk);
-    char *at = work->image + chunk * CHUNK_BYTES;
-    uint64_t hash;
+    XXH3_state_t state;
 
-    if (work->fd >= 0 && gsv_fd_read(work->fd, at, size, head->image_at + chunk * CHUNK_BYTES, "",
-                                     NULL) != GPUSERVE_OK) {
-        atomic_store(&work->failed, true);
-        return;
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset(&state);
+    for (size_t at = 0, part; at < size; at += part) {
+        char *to = work->image + offset + at;
+
+        part = size - at < PART_BYTES ? size - at : PART_BYTES;
+        if (work->fd >= 0 &&
+            gsv_fd_read(work->fd, to, part, head->image_at + offset + at, "", NULL) != GPUSERVE_OK)
+            return false;
+        XXH3_64bits_update(&state, to, part);
     }
-    hash = XXH3_64bits(at, size);
-    if (!work->checks)
+    *hash = XXH3_64bits_digest(&state);
+    return true;
+}
+
+static void do_chunk(struct chunk_work *work, size_t chunk)
+{
+    uint64_t hash = 0;
+
+    if (!hash_chunk(work, chunk, &hash))
+        atomic_store(&work->failed, true);
+    else if (!work->checks)
         work->tables->hashes[chunk] = hash;
     else if (work->tables->hashes[chunk] != hash)
         atomic_store(&work->failed, true);

@@ -451,6 +451,8 @@ static gpuserve_status load_net(struct gsv_net *net, const struct gsv_net_option
         set_addresses(net);
         return GPUSERVE_OK;
     }
+    if (st == GPUSERVE_OK && options->calibrate)
+        st = options->calibrate(options->calibrate_user, error);
     if (st == GPUSERVE_OK && options->n_streamed > 0)
         st = gsv_streaming_init(net, options->n_streamed, error);
     if (st == GPUSERVE_OK)

@@ -201,6 +201,21 @@ static int32_t tell_read(void *user, uint64_t bytes)
                                       reading->total);
 }
 
+/* The built-in texts of int8, tokenized once for all replicas. */
+struct int8_texts {
+    const struct gsv_plan *plan;
+    struct gsv_calibration calibration, probes;
+};
+
+static gpuserve_status make_texts(void *user, gpuserve_error *error)
+{
+    struct int8_texts *texts = user;
+
+    return texts->calibration.memory
+               ? GPUSERVE_OK
+               : gsv_calibration_make_int8(&texts->calibration, &texts->probes, texts->plan, error);
+}
+
 static gpuserve_status load_replicas(struct gsv_model *model,
                                      const gpuserve_model_options *progress, gpuserve_error *error)
 {
@@ -213,9 +228,9 @@ static gpuserve_status load_replicas(struct gsv_model *model,
         .progress = progress && progress->progress ? tell_read : NULL,
         .progress_user = &reading,
     };
-    struct gsv_calibration calibration = { 0 }, probes = { 0 };
+    struct int8_texts texts = { .plan = plan };
     struct gsv_weights_cache cache;
-    gpuserve_status st = GPUSERVE_OK;
+    gpuserve_status st;
 
     if (model->offloaded)
         return restore_replicas(model, error);
@@ -223,19 +238,18 @@ static gpuserve_status load_replicas(struct gsv_model *model,
     if (!model->replicas)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a model");
     if (plan->dtype == GPUSERVE_DTYPE_INT8) {
-        st = gsv_calibration_make_int8(&calibration, &probes, plan, error);
-        options.calibration = &calibration.batch;
-        options.probes = &probes.batch;
+        options.calibration = &texts.calibration.batch;
+        options.probes = &texts.probes.batch;
+        options.calibrate = make_texts;
+        options.calibrate_user = &texts;
     }
-    if (st == GPUSERVE_OK) {
-        gsv_weights_cache_begin(&cache, model, &calibration, &probes);
-        options.packed = cache.is_on ? &cache.file : NULL;
-        st = load_live_replicas(model, &options, &reading.before, error);
-    }
+    gsv_weights_cache_begin(&cache, model);
+    options.packed = cache.is_on ? &cache.file : NULL;
+    st = load_live_replicas(model, &options, &reading.before, error);
     if (st == GPUSERVE_OK)
-        gsv_weights_cache_end(&cache, model, any_net(model), &calibration, &probes);
-    gsv_calibration_reset(&calibration);
-    gsv_calibration_reset(&probes);
+        gsv_weights_cache_end(&cache, model, any_net(model));
+    gsv_calibration_reset(&texts.calibration);
+    gsv_calibration_reset(&texts.probes);
     return st;
 }
 

@@ -8,9 +8,11 @@
  *     set it back. Changes within one tick of the clock have the same time, so a file is only
  *     written if the model's last change is SETTLED_SECONDS before the load began, and if nothing
  *     changed until its end;
- *   - shapes, settings and labels, as in the model's digest; dtype; the token ids of calibration
- *     and probes, which follow from tokenizer, built-in texts and token limit;
+ *   - shapes, settings and labels, as in the model's digest; dtype; token limit;
  *   - the build of the library by its GNU build id, its C library, and the instruction set.
+ *
+ * The token ids of calibration and probes follow from these: the tokenizer is among the model's
+ * files, the texts are built in. So a load from a file tokenizes none.
  *
  * The name covers the model's path and the settings, not their contents: a changed model, an
  * upgraded library or a touched file replaces its own file.
@@ -52,20 +54,6 @@ static void feed_text(XXH3_state_t *state, const char *text)
 {
     feed_number(state, (int64_t)strlen(text));
     feed(state, text, strlen(text));
-}
-
-static void feed_batch(XXH3_state_t *state, const struct gpuserve_host_batch *batch)
-{
-    const size_t bytes = (size_t)batch->n_tokens * sizeof(int32_t);
-
-    feed_number(state, batch->n_sequences);
-    feed_number(state, batch->n_tokens);
-    if (batch->n_sequences == 0)
-        return;
-    feed(state, batch->ids, bytes);
-    feed(state, batch->type_ids, bytes);
-    feed(state, batch->positions, bytes);
-    feed(state, batch->cu_seqlens, ((size_t)batch->n_sequences + 1) * sizeof(int32_t));
 }
 
 /* ------------------------------------------------------------------------------- model's files */
@@ -156,9 +144,8 @@ static void feed_subject(XXH3_state_t *state, const struct gsv_plan *plan,
     feed(state, identity->shape, sizeof(identity->shape));
 }
 
-static bool make_key(struct gsv_weights_cache *cache, const struct gsv_plan *plan,
-                     const struct gsv_calibration *calibration,
-                     const struct gsv_calibration *probes, const char *path, uint64_t *name)
+static bool make_key(struct gsv_weights_cache *cache, const struct gsv_plan *plan, const char *path,
+                     uint64_t *name)
 {
     XXH3_state_t state;
     struct listing listing = { plan->dir, &state, 0 };
@@ -173,8 +160,6 @@ static bool make_key(struct gsv_weights_cache *cache, const struct gsv_plan *pla
     *name = XXH3_128bits_digest(&state).low64;
     if (!feed_build(&state))
         return false;
-    feed_batch(&state, &calibration->batch);
-    feed_batch(&state, &probes->batch);
     feed(&state, identity.files, sizeof(identity.files));
     if (!feed_folder(&listing, "", 0))
         return false;
@@ -197,9 +182,7 @@ static bool may_keep(const struct gsv_model *model)
            !gsv_dir_is_made(plan->dir);
 }
 
-void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_model *model,
-                             const struct gsv_calibration *calibration,
-                             const struct gsv_calibration *probes)
+void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_model *model)
 {
     const char *folder = model->context->weights_folder;
     char *path = may_keep(model) ? realpath(gsv_dir_path(model->plan.dir), NULL) : NULL;
@@ -207,7 +190,7 @@ void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_m
 
     memset(cache, 0, sizeof(*cache));
     cache->began = (int64_t)time(NULL);
-    if (path && make_key(cache, &model->plan, calibration, probes, path, &name))
+    if (path && make_key(cache, &model->plan, path, &name))
         cache->is_on =
             snprintf(cache->path, sizeof(cache->path), "%s/%016" PRIx64 GSV_WEIGHTS_SUFFIX, folder,
                      name) < (int)sizeof(cache->path);
@@ -241,21 +224,18 @@ static void log_state(const struct gsv_weights_cache *cache, const struct gsv_mo
 }
 
 /* True if the model's files were the same from before the load until now. */
-static bool is_settled(const struct gsv_weights_cache *cache, const struct gsv_model *model,
-                       const struct gsv_calibration *calibration,
-                       const struct gsv_calibration *probes)
+static bool is_settled(const struct gsv_weights_cache *cache, const struct gsv_model *model)
 {
     struct gsv_weights_cache now;
 
     if (cache->changed > cache->began - SETTLED_SECONDS)
         return false;
-    gsv_weights_cache_begin(&now, model, calibration, probes);
+    gsv_weights_cache_begin(&now, model);
     return now.is_on && memcmp(now.file.key, cache->file.key, sizeof(now.file.key)) == 0;
 }
 
 void gsv_weights_cache_end(struct gsv_weights_cache *cache, const struct gsv_model *model,
-                           const struct gsv_net *net, const struct gsv_calibration *calibration,
-                           const struct gsv_calibration *probes)
+                           const struct gsv_net *net)
 {
     const char *folder = model->context->weights_folder;
     gpuserve_error error = GPUSERVE_ERROR_INIT;
@@ -265,7 +245,7 @@ void gsv_weights_cache_end(struct gsv_weights_cache *cache, const struct gsv_mod
     log_state(cache, model);
     if (cache->file.state == GSV_PACKED_USED)
         return;
-    if (!is_settled(cache, model, calibration, probes)) {
+    if (!is_settled(cache, model)) {
         gsv_log(model->context, GPUSERVE_LOG_DEBUG,
                 "%s: the packed weights are not kept: the files changed less than %d s before the "
                 "load",

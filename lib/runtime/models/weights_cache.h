@@ -11,7 +11,6 @@
 #define GSV_RUNTIME_WEIGHTS_CACHE_H
 
 #include "lib/runtime/model.h"
-#include "lib/runtime/models/load_steps.h"
 
 #include <gpuserve/types.h>
 
@@ -28,14 +27,11 @@ struct gsv_weights_cache {
 };
 
 /* Computes the file's name and key. With `is_on` false, nothing is kept for this load. */
-void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_model *model,
-                             const struct gsv_calibration *calibration,
-                             const struct gsv_calibration *probes);
+void gsv_weights_cache_begin(struct gsv_weights_cache *cache, const struct gsv_model *model);
 
 /* After a successful load: logs what was found, and writes the file if it was not used. */
 void gsv_weights_cache_end(struct gsv_weights_cache *cache, const struct gsv_model *model,
-                           const struct gsv_net *net, const struct gsv_calibration *calibration,
-                           const struct gsv_calibration *probes);
+                           const struct gsv_net *net);
 
 /*
  * The folder of packed weights: its path, its creation and its size.

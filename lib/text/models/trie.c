@@ -77,9 +77,10 @@ static bool add_node(struct growing *g, uint32_t parent, unsigned char byte, siz
 {
     struct gsv_trie_builder *b = g->b;
 
-    if (!gsv_grow((void **)&b->nodes, &b->capacity, b->n + 1, sizeof(*b->nodes), MAX_NODES) ||
-        !gsv_grow((void **)&g->ranges, &g->ranges_capacity, b->n + 1, sizeof(*g->ranges),
-                  MAX_NODES))
+    if ((b->n == b->capacity || b->n == g->ranges_capacity) &&
+        (!gsv_grow((void **)&b->nodes, &b->capacity, b->n + 1, sizeof(*b->nodes), MAX_NODES) ||
+         !gsv_grow((void **)&g->ranges, &g->ranges_capacity, b->n + 1, sizeof(*g->ranges),
+                   MAX_NODES)))
         return false;
     b->nodes[b->n] = (struct gsv_trie_node){ .parent = parent, .value = -1, .byte = byte };
     g->ranges[b->n] = (struct key_range){ (uint32_t)first, (uint32_t)end };
@@ -132,13 +133,13 @@ static bool split_node(struct growing *g, size_t node, size_t depth)
 
     if (range.end - range.first > FEW_KEYS)
         sort_many(g, range, depth);
-    else
+    else if (range.end - range.first > 1)
         sort_few(b, range, depth);
     while (at < range.end && digit_at(b, &b->keys[at], depth) == 0)
         b->nodes[node].value = b->keys[at++].value;
     b->nodes[node].child = (uint32_t)b->n;
     while (at < range.end) {
-        const size_t first = at, digit = digit_at(b, &b->keys[at], depth);
+        const size_t first = at++, digit = digit_at(b, &b->keys[first], depth);
 
         while (at < range.end && digit_at(b, &b->keys[at], depth) == digit)
             at++;
@@ -167,20 +168,24 @@ static bool make_nodes(struct gsv_trie_builder *b)
     return good;
 }
 
-/* Grow the arrays to hold `slot` and 256 more slots, in whole words of `used`. */
-static bool reach(struct placing *p, size_t slot)
+static bool grow_slots(struct placing *p, size_t n)
 {
     const size_t before = p->capacity, words_before = p->n_used;
 
-    if (slot + 257 > p->capacity) {
-        if (!gsv_grow((void **)&p->units, &p->capacity, slot + 257, sizeof(*p->units), MAX_SLOTS))
-            return false;
-        memset(p->units + before, 0, (p->capacity - before) * sizeof(*p->units));
-        if (!gsv_grow((void **)&p->used, &p->n_used, p->capacity / 64 + 1, sizeof(*p->used),
-                      MAX_SLOTS))
-            return false;
-        memset(p->used + words_before, 0, (p->n_used - words_before) * sizeof(*p->used));
-    }
+    if (!gsv_grow((void **)&p->units, &p->capacity, n, sizeof(*p->units), MAX_SLOTS))
+        return false;
+    memset(p->units + before, 0, (p->capacity - before) * sizeof(*p->units));
+    if (!gsv_grow((void **)&p->used, &p->n_used, p->capacity / 64 + 1, sizeof(*p->used), MAX_SLOTS))
+        return false;
+    memset(p->used + words_before, 0, (p->n_used - words_before) * sizeof(*p->used));
+    return true;
+}
+
+/* Grow the arrays to hold `slot` and 256 more slots, in whole words of `used`. */
+static bool reach(struct placing *p, size_t slot)
+{
+    if (slot + 257 > p->capacity && !grow_slots(p, slot + 257))
+        return false;
     if (slot >= p->n)
         p->n = slot + 1;
     return true;

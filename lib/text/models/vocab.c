@@ -13,20 +13,19 @@
 
 #include <stdlib.h>
 #include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 enum {
     MAX_TOKENS = GSV_VOCAB_MAX_ID + 1,
     MAX_TEXT_BYTES = 1 << 28,
+    MIN_HASHED = 1024,
+    BYTES_PER_SLOT = 32, /* of a vocabulary's text in a file, so that the table seldom grows */
 };
 
-/* FNV-1a with a final mix. Speed matters little: lookups happen while loading and by text. */
 static size_t hash_of(const char *text, size_t size)
 {
-    uint64_t h = 0xCBF29CE484222325u;
-
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001B3u;
-    return (size_t)(h ^ h >> 32);
+    return (size_t)XXH3_64bits(text, size);
 }
 
 /* The slot of a text, or the empty slot for it. */
@@ -71,7 +70,7 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
     if (size > GSV_VOCAB_MAX_TOKEN_BYTES)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token has %zu bytes, the limit is %d",
                         name, size, GSV_VOCAB_MAX_TOKEN_BYTES);
-    if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : 1024))
+    if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : MIN_HASHED))
         goto no_memory;
     slot = find_slot(v, text, size);
     if (*slot && twice == NEW_ID) {
@@ -95,10 +94,15 @@ no_memory:
 gpuserve_status gsv_vocab_reserve(struct gsv_vocab *v, size_t more, const char *name,
                                   gpuserve_error *error)
 {
+    size_t n_hashed = MIN_HASHED;
+
     if (more > MAX_TEXT_BYTES - v->text_size)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: the vocabulary exceeds %d bytes", name,
                         MAX_TEXT_BYTES);
-    if (!gsv_grow((void **)&v->text, &v->text_capacity, v->text_size + more, 1, MAX_TEXT_BYTES))
+    while (v->n == 0 && n_hashed < more / BYTES_PER_SLOT)
+        n_hashed *= 2;
+    if (!gsv_grow((void **)&v->text, &v->text_capacity, v->text_size + more, 1, MAX_TEXT_BYTES) ||
+        (v->n_hashed < n_hashed && !rehash(v, n_hashed)))
         return gsv_fail(error, GPUSERVE_E_NOMEM, "%s: out of memory", name);
     return GPUSERVE_OK;
 }

@@ -93,18 +93,11 @@ const char *__wrap_gnu_get_libc_version(void)
 
 /* ------------------------------------------------------------------------------------- subject */
 
-enum { N_SEQUENCES = 2, N_TOKENS = 5 };
-
-static const int32_t ids[] = { 2, 9, 3, 2, 3 }, positions[] = { 0, 1, 2, 0, 1 };
-static const int32_t cu_seqlens[] = { 0, 3, 5 };
-static const int32_t type_ids[N_TOKENS];
-
 struct subject {
     struct folder folder;
     char cache[64];
     gpuserve_context *context;
     struct gsv_model *model;
-    struct gsv_calibration calibration, probes;
     ino_t opened, listed, below; /* the weights, config.json, a file in a subfolder */
 };
 
@@ -142,15 +135,7 @@ static struct gsv_model *plan(const struct subject *subject, const char *path, u
 
 static void begin(struct subject *subject)
 {
-    const struct gpuserve_host_batch batch = { .n_sequences = N_SEQUENCES,
-                                               .n_tokens = N_TOKENS,
-                                               .ids = ids,
-                                               .type_ids = type_ids,
-                                               .positions = positions,
-                                               .cu_seqlens = cu_seqlens };
-
     memset(subject, 0, sizeof(*subject));
-    subject->calibration.batch = subject->probes.batch = batch;
     folder_make(&subject->folder, "bert");
     run_in(subject->folder.path, "mkdir below && echo a > below/file && echo b > notes-1");
     strcpy(subject->cache, "/tmp/weights-key-XXXXXX");
@@ -174,12 +159,12 @@ static void end(struct subject *subject)
     folder_remove(&subject->folder);
 }
 
-static struct key key_with(const struct subject *subject, const struct gsv_model *model)
+static struct key key_of_model(const struct gsv_model *model)
 {
     struct gsv_weights_cache cache;
     struct key key;
 
-    gsv_weights_cache_begin(&cache, model, &subject->calibration, &subject->probes);
+    gsv_weights_cache_begin(&cache, model);
     cr_assert(cache.is_on);
     key.name = strtoull(strrchr(cache.path, '/') + 1, NULL, 16);
     memcpy(key.key, cache.file.key, sizeof(key.key));
@@ -188,7 +173,7 @@ static struct key key_with(const struct subject *subject, const struct gsv_model
 
 static struct key key_of(const struct subject *subject)
 {
-    return key_with(subject, subject->model);
+    return key_of_model(subject->model);
 }
 
 static void expect_key(struct key a, struct key b, bool is_named, const char *member)
@@ -238,27 +223,27 @@ Test(weights_key, path_and_settings)
     snprintf(path, sizeof(path), "%s-linked", subject.folder.path);
     other = plan(&subject, subject.folder.path, 0);
     run_in(subject.folder.path, "cp -rl . \"$PWD-linked\"");
-    before = key_with(&subject, other);
+    before = key_of_model(other);
     gsv_model_free(&other);
     other = plan(&subject, path, 0);
-    expect_key(before, key_with(&subject, other), true, "path");
+    expect_key(before, key_of_model(other), true, "path");
     gsv_model_free(&other);
     run_in(path, "rm -r \"$PWD\"");
     other = plan(&subject, subject.folder.path, GPUSERVE_POOLING_CLS);
-    before = key_with(&subject, other);
+    before = key_of_model(other);
     gsv_model_free(&other);
     other = plan(&subject, subject.folder.path, GPUSERVE_POOLING_MAX);
-    expect_key(before, key_with(&subject, other), true, "pooling");
+    expect_key(before, key_of_model(other), true, "pooling");
     of = &other->plan;
-    before = key_with(&subject, other);
+    before = key_of_model(other);
     of->dtype = GPUSERVE_DTYPE_FLOAT16;
-    expect_key(before, key_with(&subject, other), true, "dtype");
+    expect_key(before, key_of_model(other), true, "dtype");
     of->dtype = GPUSERVE_DTYPE_FLOAT32;
     of->max_tokens--;
-    expect_key(before, key_with(&subject, other), true, "max_tokens");
+    expect_key(before, key_of_model(other), true, "max_tokens");
     of->max_tokens++;
     strcpy(of->device.facts.isa, "another");
-    expect_key(before, key_with(&subject, other), true, "instruction set");
+    expect_key(before, key_of_model(other), true, "instruction set");
     gsv_model_free(&other);
     end(&subject);
 }
@@ -278,36 +263,5 @@ Test(weights_key, build_and_c_library)
     change.has_other_version = false;
     change.has_other_libc = true;
     expect_key(before, key_of(&subject), false, "C library");
-    end(&subject);
-}
-
-Test(weights_key, token_ids_of_calibration_and_probes)
-{
-    static const int32_t other_ids[] = { 2, 9, 3, 2, 4 }, other_positions[] = { 0, 1, 2, 0, 3 };
-    static const int32_t other_seqlens[] = { 0, 2, 5 };
-    static const int32_t other_types[N_TOKENS] = { 1 };
-    struct subject subject;
-    struct key before;
-
-    begin(&subject);
-    before = key_of(&subject);
-    for (size_t i = 0; i < 2; i++) {
-        struct gpuserve_host_batch *batch =
-            i == 0 ? &subject.calibration.batch : &subject.probes.batch;
-        const struct gpuserve_host_batch whole = *batch;
-
-        batch->ids = other_ids;
-        expect_key(before, key_of(&subject), false, i ? "ids of probes" : "ids");
-        *batch = whole;
-        batch->type_ids = other_types;
-        expect_key(before, key_of(&subject), false, i ? "types of probes" : "types");
-        *batch = whole;
-        batch->positions = other_positions;
-        expect_key(before, key_of(&subject), false, i ? "positions of probes" : "positions");
-        *batch = whole;
-        batch->cu_seqlens = other_seqlens;
-        expect_key(before, key_of(&subject), false, i ? "lengths of probes" : "lengths");
-        *batch = whole;
-    }
     end(&subject);
 }
