@@ -42,6 +42,7 @@ struct reached {
  */
 #define COARSE 8
 #define PARTS 8 /* of the kept products, which return to INT8 together */
+#define NONE_PASSES (-1)
 
 /* The number of products, in this order, that fit into the reserved memory. */
 static int32_t max_kept(const struct mixer *m)
@@ -115,7 +116,8 @@ static gpuserve_status keep_and_measure(struct mixer *m, int32_t n, gpuserve_err
 }
 
 /* Find nearly the smallest number of kept products above `low` that passes for the worst probes:
- * exponential search with steps 1, 2, 4, ..., then binary search. The maximum if none passes. */
+ * exponential search with steps 1, 2, 4, ..., then binary search. NONE_PASSES even with the
+ * maximum: all probes fail then, too. */
 static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpuserve_error *error)
 {
     const int32_t max = max_kept(m);
@@ -128,8 +130,8 @@ static gpuserve_status search(struct mixer *m, int32_t low, int32_t *found, gpus
         step *= 2;
         st = keep_and_measure(m, high, error);
     } while (high < max && st == GPUSERVE_OK && !m->loss.is_near_enough);
-    *found = high;
-    if (!m->loss.is_near_enough)
+    *found = m->loss.is_near_enough ? high : NONE_PASSES;
+    if (*found == NONE_PASSES)
         return st;
     while (high - low > 1 && st == GPUSERVE_OK) {
         const int32_t middle = low + (high - low) / 2;
@@ -151,22 +153,41 @@ static gpuserve_status keep_and_measure_all(struct mixer *m, int32_t n, gpuserve
     return st == GPUSERVE_OK ? gsv_measure_all(&m->loss, error) : st;
 }
 
-/* Binary search between `low`, which fails, and `high`, which passes for all probes. It ends
- * within an eighth of the smallest number: each step runs all probes. The result is kept. */
+static struct reached reached_by(const struct mixer *m)
+{
+    return (struct reached){ m->net->int8.cosine, m->loss.expected };
+}
+
+/* The result of an earlier measurement, which passed, of the products that are kept now. */
+static void set_passed(struct mixer *m, struct reached reached)
+{
+    m->net->int8.cosine = reached.cosine;
+    m->loss.expected = reached.expected;
+    m->loss.is_near_enough = true;
+}
+
+/* Binary search between `low`, which fails, and `high`, which passes for all probes and was just
+ * measured. It ends within an eighth of the smallest number: each step runs all probes. The result
+ * is kept. */
 static gpuserve_status reduce(struct mixer *m, int32_t low, int32_t high, gpuserve_error *error)
 {
+    struct reached passed = reached_by(m);
     gpuserve_status st = GPUSERVE_OK;
 
     while (high - low > 1 + high / COARSE && st == GPUSERVE_OK) {
         const int32_t middle = low + (high - low) / 2;
         st = keep_and_measure_all(m, middle, error);
-        if (m->loss.is_near_enough)
+        if (m->loss.is_near_enough) {
             high = middle;
-        else
+            passed = reached_by(m);
+        } else {
             low = middle;
+        }
     }
-    if (st == GPUSERVE_OK && m->net->int8.n_kept != high)
-        st = keep_and_measure_all(m, high, error);
+    if (st == GPUSERVE_OK)
+        st = keep(m, high, error);
+    if (st == GPUSERVE_OK)
+        set_passed(m, passed);
     return st;
 }
 
@@ -184,11 +205,12 @@ static gpuserve_status try_order(struct mixer *m, gpuserve_error *error)
 
         low = high;
         st = search(m, low, &found, error);
+        if (st != GPUSERVE_OK || found == NONE_PASSES)
+            break;
         high = found - low < step ? (low + step < max ? low + step : max) : found;
         low = high == found ? found - 1 : low; /* fails for the worst probes, or for all */
         step *= 2;
-        if (st == GPUSERVE_OK)
-            st = keep_and_measure_all(m, high, error);
+        st = keep_and_measure_all(m, high, error);
     }
     return st == GPUSERVE_OK && m->loss.is_near_enough ? reduce(m, low, high, error) : st;
 }
@@ -277,11 +299,6 @@ static gpuserve_status try_exact_attention(struct mixer *m, const struct reached
     return facts->exact_attention ? try_if_present(m, GPUSERVE_DTYPE_FLOAT16, best, error) : st;
 }
 
-static struct reached reached_by(const struct mixer *m)
-{
-    return (struct reached){ m->net->int8.cosine, m->loss.expected };
-}
-
 /* Exchanges the products at [begin, end) of the order that are kept, or are not. */
 static void exchange_all(struct mixer *m, int32_t begin, int32_t end, bool kept)
 {
@@ -294,8 +311,7 @@ static void exchange_all(struct mixer *m, int32_t begin, int32_t end, bool kept)
 static void restore(struct mixer *m, int32_t begin, int32_t end, struct reached before)
 {
     exchange_all(m, begin, end, false);
-    m->net->int8.cosine = before.cosine;
-    m->loss.expected = before.expected;
+    set_passed(m, before);
 }
 
 /* The kept products at [begin, end) of the order that are not needed return to INT8: all, or by
@@ -359,8 +375,11 @@ static gpuserve_status choose(struct mixer *m, gpuserve_error *error)
         st = try_exact_attention(m, &rounded, &best, error);
     if (st == GPUSERVE_OK && !m->loss.is_near_enough)
         st = try_dtype(m, m->loss.exact_dtype, &best, error);
-    if (st == GPUSERVE_OK && !m->loss.is_near_enough)
-        return refuse(m, &best, error);
+    if (st == GPUSERVE_OK && !m->loss.is_near_enough) {
+        st = keep_and_measure_all(m, max_kept(m), error); /* for the message */
+        note(m, &best);
+        return st == GPUSERVE_OK ? refuse(m, &best, error) : st;
+    }
     return st == GPUSERVE_OK && m->net->int8.n_kept > 1 ? thin_all(m, error) : st;
 }
 
