@@ -74,6 +74,7 @@ static inline void skip_eights(struct gsv_json_reader *r, uint64_t (*find)(uint6
     }
 }
 
+/* Moves the cursor to the next quote, backslash or control character of a string. */
 static void skip_plain(struct gsv_json_reader *r)
 {
     skip_eights(r, string_ends);
@@ -173,6 +174,7 @@ char gsv_json_reader_peek(struct gsv_json_reader *r)
     return r->at < r->end ? *r->at : '\0';
 }
 
+/* No number or word contains a NUL. */
 static bool ends_scalar(char c)
 {
     return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\n' || c == '\r' || c == '\t' ||

@@ -375,7 +375,7 @@ struct gsv_net_options {
     /* INT8 only: ordinary, odd and repeated texts whose vectors are compared with full precision,
      * see struct gsv_int8_facts. NULL: no measurement. */
     const struct gpuserve_host_batch *probes;
-    /* Fills both, on the calling thread, unless `packed` is valid. NULL: they are full. */
+    /* Fills both, on the calling thread, unless `packed` is valid. NULL: they are filled. */
     gpuserve_status (*calibrate)(void *user, gpuserve_error *error);
     void *calibrate_user;
     /* Receives the bytes of the files read so far, on the calling thread. A nonzero result cancels

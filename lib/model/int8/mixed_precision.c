@@ -352,7 +352,6 @@ static gpuserve_status thin_all(struct mixer *m, gpuserve_error *error)
         st = thin(m, 0, middle, smallest, error);
     if (m->loss.has_turned)
         restore(m, 0, n, before);
-    m->loss.is_near_enough = true;
     return st;
 }
 

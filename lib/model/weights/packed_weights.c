@@ -110,6 +110,7 @@ struct chunk_work {
     atomic_bool failed;
 };
 
+/* Reads a chunk by parts, if it is in a file, and hashes it. */
 static bool hash_chunk(const struct chunk_work *work, size_t chunk, uint64_t *hash)
 {
     const struct packed_head *head = &work->tables->head;

@@ -70,7 +70,7 @@ static gpuserve_status take_token(struct gsv_vocab *v, size_t size, uint32_t id,
     if (size > GSV_VOCAB_MAX_TOKEN_BYTES)
         return gsv_fail(error, GPUSERVE_E_TOO_LARGE, "%s: a token has %zu bytes, the limit is %d",
                         name, size, GSV_VOCAB_MAX_TOKEN_BYTES);
-    if (2 * (v->n + 1) > v->n_hashed && !rehash(v, v->n_hashed ? 2 * v->n_hashed : MIN_HASHED))
+    if (2 * (v->n + 1) > v->n_hashed && !rehash(v, 2 * v->n_hashed))
         goto no_memory;
     slot = find_slot(v, text, size);
     if (*slot && twice == NEW_ID) {
