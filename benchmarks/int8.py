@@ -83,9 +83,19 @@ def measure_sets(folder, sets):
 
 
 def newest(folder):
-    """The models of the newest file of results."""
+    """The models of the newest file of results; each row says where it was measured."""
     files = sorted(folder.glob("*-int8.json"))
-    return json.loads(files[-1].read_text(encoding="utf-8"))["models"] if files else {}
+    if not files:
+        return {}
+    file = json.loads(files[-1].read_text(encoding="utf-8"))
+    for rows in file["models"].values():
+        for row in rows:
+            row.setdefault("measured", measured(file))
+    return file["models"]
+
+
+def measured(result):
+    return f"{result['date']}, {result['processor']}"
 
 
 def updated(old, new):
@@ -99,24 +109,25 @@ def is_broken(row):
 
 
 def table(models):
-    lines = ["| model | instructions | products kept | cosine mean | cosine min | its text |", "|---|---|---|---|---|---|"]
+    lines = ["| model | instructions | products kept | cosine mean | cosine min | its text | measured |",
+             "|---|---|---|---|---|---|---|"]
     for name, rows in models.items():
         for row in rows:
             start = f"| {name} | {row['isa']} | "
             if "refused" in row:
-                lines.append(f"{start}refused | | | |")
+                lines.append(f"{start}refused | | | | {row['measured']} |")
                 continue
             worst = row["lowest"][0]
             text = f"`{worst['text']}` {worst['repeats']} times" if worst["repeats"] > 1 else f"one of {worst['characters']} characters"
             lines.append(f"{start}{len(row['kept'])} of {row['products']}, {row['kept_dtype']} | {row['cosine_mean']:.5f} | "
-                         f"{row['cosine_min']:.5f} | {text} |")
+                         f"{row['cosine_min']:.5f} | {text} | {row['measured']} |")
     return "\n".join(lines)
 
 
 def write_document(result, name):
     path = ROOT / "docs" / "accuracy.md"
     head, rest = path.read_text(encoding="utf-8").split(BEGIN)
-    body = f"From `benchmarks/results/{name}`, {result['processor']}.\n\n{table(result['models'])}\n"
+    body = f"From `benchmarks/results/{name}`.\n\n{table(result['models'])}\n"
     path.write_text(f"{head}{BEGIN}\n{body}{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
@@ -131,7 +142,8 @@ def main():
     broken = 0
     for folder in args.models:
         name = Path(folder).name
-        rows = measure_sets(folder, args.sets.split(",") if args.sets else SETS)
+        rows = [{**row, "measured": measured(result)} for row in
+                measure_sets(folder, args.sets.split(",") if args.sets else SETS)]
         result["models"][name] = updated(result["models"].get(name, []), rows)
         broken += sum(map(is_broken, rows))
     if args.results:

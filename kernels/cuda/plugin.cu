@@ -58,6 +58,7 @@ static struct gpuserve_backend make_table(void)
     table.host_free = gsv_cuda_host_free;
     table.transfer = gsv_cuda_transfer;
     table.int8_scales = gsv_cuda_int8_scales;
+    table.int8_copies = gsv_cuda_int8_copies;
     table.linear_create = gsv_cuda_linear_create;
     table.linear_destroy = gsv_cuda_linear_destroy;
     table.linear_move = gsv_cuda_linear_move;

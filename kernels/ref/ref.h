@@ -50,6 +50,7 @@ gpuserve_status gsv_ref_op_max_sim(struct gpuserve_stream *stream,
 size_t gsv_ref_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 void gsv_ref_int8_scales(struct gpuserve_device *device,
                          const struct gpuserve_linear_source *source, float *scales);
+int32_t gsv_ref_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step);
 gpuserve_status gsv_ref_linear_create(struct gpuserve_device *device,
                                       struct gpuserve_linear **linear, void *memory,
                                       const struct gpuserve_linear_source *source,

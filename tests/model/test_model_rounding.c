@@ -53,7 +53,7 @@ static void round_all_to(float *weight, size_t rows, float factor, int32_t n_thr
     cr_assert_not_null(scratch);
     for (size_t i = 0; i < rows; i++)
         scale[i] = (float)scale_of(weight + i * K) * factor;
-    gsv_round_weights(weight, scale, rows, &input, scratch, n_threads);
+    gsv_round_weights(weight, scale, NULL, rows, &input, scratch, n_threads);
     free(scratch);
 }
 

@@ -43,7 +43,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header, arithmetic.h or outputs.h that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 14u
+#define GPUSERVE_BACKEND_ABI 15u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -109,6 +109,10 @@ struct gpuserve_linear_source {
                                    (the weight already holds its inverse: SmoothQuant); INT8 only */
     const float *scale;       /**< [n] or NULL: those of int8_scales. Each weight becomes the nearest
                                    multiple of its output's scale in -127..127; INT8 only */
+    const int32_t *copies;    /**< [k] or NULL, if int8_copies allows them; INT8 only. Input j takes
+                                   copies[j] columns, 1 or more, which share its integers: those of
+                                   its weights are in +-127 * copies[j], of activations in
+                                   0..255 * copies[j], and their product is divided by copies[j] */
 };
 
 /** A packed batch in host memory. */
@@ -389,6 +393,10 @@ struct gpuserve_backend {
      *  fastest, also if each weight is rounded to either neighbour. linear_create accepts others. */
     void (*int8_scales)(struct gpuserve_device *device, const struct gpuserve_linear_source *source,
                         float *scales);
+    /** The number of columns that an INT8 product of this device may have besides its `k` inputs, for
+     *  gpuserve_linear_source.copies; 0: none. Columns cost as much as the next multiple of
+     *  *step. */
+    int32_t (*int8_copies)(struct gpuserve_device *device, int32_t k, int32_t *step);
     /** Pack weights into `memory`: device memory of linear_bytes(), 64-byte aligned, owned by the
      *  caller, which must outlive the linear. */
     gpuserve_status (*linear_create)(struct gpuserve_device *device, struct gpuserve_linear **linear,

@@ -9,6 +9,8 @@
  */
 #include "kernels/cpu/runtime/cpu.h"
 
+#include "lib/base/alloc.h"
+
 #define BLOCK_BYTES (512 << 10)
 #define TASKS_PER_THREAD 2 /* load balancing if other processes slow one of the threads */
 
@@ -99,12 +101,23 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
                    const struct gsv_finish *finish)
 {
     const struct gpuserve_linear *w = op->weight;
-    const int32_t depth = gsv_cpu_depth_up(w->k, w->dtype);
-    const size_t byte_ld = stream->byte_ld / sizeof(uint16_t);
+    const int32_t depth = gsv_cpu_linear_depth(w);
+    /* Of the stream's bytes, 16 bits for each of max_columns; copies are far fewer than inputs. */
+    const size_t byte_ld = gsv_round_up((size_t)depth, 64);
     const struct quantize_job quantize = {
         stream->isa,
-        { op->in, w->input_scale, stream->bytes, stream->min, stream->step, (size_t)op->in_ld,
-          byte_ld, w->k },
+        {
+            .in = op->in,
+            .input_scale = w->input_scale,
+            .shared = w->shared,
+            .n_shared = w->n_shared,
+            .out = stream->bytes,
+            .min = stream->min,
+            .step = stream->step,
+            .in_ld = (size_t)op->in_ld,
+            .out_ld = byte_ld,
+            .k = w->k,
+        },
     };
     const struct gsv_gemm_s8 gemm = {
         .in = stream->bytes,
@@ -112,6 +125,7 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
         .scales = { stream->min, stream->step, w->scale, w->column_sum },
         .in_ld = byte_ld,
         .k = depth,
+        .summed = w->n_copies > 0 ? w->k / 4 * 4 : depth,
         .sum = w->sum,
         .finish = *finish,
     };

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #define MAX_FLOAT16 65504.0f
-#define MAX_INT8_K 65536 /* keeps 65536 * 255 * 127 below 2^31 */
 #define MIN_SCALE 1e-32f /* minimum scale whose inverse is used, as in kernels/ref/linear.c */
 
 static size_t element_size(uint32_t dtype)
@@ -52,10 +51,23 @@ int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype)
     return (int32_t)gsv_round_up((size_t)k, lane_depth(dtype));
 }
 
-/* The packed weights as a number of 32-bit lanes. */
+int32_t gsv_cpu_linear_depth(const struct gpuserve_linear *linear)
+{
+    return gsv_cpu_depth_up(linear->k + linear->n_copies, linear->dtype);
+}
+
+/* The packed weights as a number of 32-bit lanes, with the most copies. */
 static size_t lanes_of(int32_t n, int32_t k, uint32_t dtype)
 {
+    if (dtype == GPUSERVE_DTYPE_INT8)
+        k += gsv_cpu_max_copies(k);
     return columns_up(n) * (size_t)gsv_cpu_depth_up(k, dtype) * element_size(dtype) / sizeof(float);
+}
+
+/* Bytes for the inputs with several columns; each has a copy at least. */
+static size_t shared_bytes(int32_t k)
+{
+    return (size_t)gsv_cpu_max_copies(k) * sizeof(struct gsv_shared_input);
 }
 
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
@@ -63,8 +75,9 @@ size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype)
     const bool int8 = dtype == GPUSERVE_DTYPE_INT8;
     const size_t per_column = int8 ? 3 : dtype == GPUSERVE_DTYPE_INT16 ? 2 : 1;
     const size_t floats = columns_up(n) * per_column + (int8 ? (size_t)k : 0);
+    const size_t shared = int8 ? shared_bytes(k) : 0;
 
-    return gsv_round_up((lanes_of(n, k, dtype) + floats) * sizeof(float), 64);
+    return gsv_round_up((lanes_of(n, k, dtype) + floats) * sizeof(float) + shared, 64);
 }
 
 /* Sets the array pointers in the caller's memory. */
@@ -77,13 +90,14 @@ static void set_addresses(struct gpuserve_linear *linear, void *memory)
     linear->scale = linear->bias + columns;
     linear->column_sum = linear->scale + columns;
     linear->input_scale = linear->column_sum + columns;
+    linear->shared = (const void *)(linear->input_scale + linear->k);
 }
 
 static struct gsv_panel_layout layout_of(const struct gpuserve_linear *to,
                                          const struct gsv_cpu_isa *isa)
 {
     return gsv_panel_layout(isa, to->dtype,
-                            (size_t)gsv_cpu_depth_up(to->k, to->dtype) / lane_depth(to->dtype));
+                            (size_t)gsv_cpu_linear_depth(to) / lane_depth(to->dtype));
 }
 
 /* Index of the first element of column j's panel in the packed weights. */
@@ -156,6 +170,24 @@ static enum gsv_s8_sum fitting_sum(enum gsv_s8_sum longest, const int8_t *w, siz
     return longest == GSV_SUM_QUAD ? fitting_sum(GSV_SUM_PAIR, w, n) : GSV_SUM_NONE;
 }
 
+/* Floor of a / b; b is positive. */
+static int32_t floor_of(int64_t a, int32_t b)
+{
+    return (int32_t)(a >= 0 ? a / b : -((b - 1 - a) / b));
+}
+
+/* Stores copies 1 to columns - 1 of an integer from index `at` of k on. Its columns' larger ones
+ * are evenly spread; those of activations are not (quantize.c). So the sum of the products of both
+ * is within 1 of the product of the sums divided by the number of columns. */
+static void pack_copies(int8_t *panel_at, const struct gsv_panel_layout *panel, size_t column,
+                        size_t at, int32_t whole, int32_t columns)
+{
+    for (int32_t c = 1; c < columns; c++, at++)
+        panel_at[4 * gsv_lane_at(panel, at / 4, column) + at % 4] =
+            (int8_t)(floor_of((int64_t)whole * (c + 1), columns) -
+                     floor_of((int64_t)whole * c, columns));
+}
+
 static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
                     struct gsv_panel_layout panel)
 {
@@ -163,13 +195,20 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
     int8_t *at = (int8_t *)to->weight + panel_start(to, &panel, j);
     const float inverse = to->scale[j] >= MIN_SCALE ? 1.0f / to->scale[j] : 0.0f;
     int8_t last[GSV_QUAD_DEPTH] = { 0 };
-    int32_t sum = 0;
+    size_t copy = k;
+    int32_t sum = 0, shared = 0;
 
     for (size_t i = 0; i < k; i++) {
-        const int8_t q = (int8_t)nearest(fminf(fmaxf(w[i] * inverse, -127.0f), 127.0f));
+        const bool has_copies = shared < to->n_shared && (size_t)to->shared[shared].input == i;
+        const int32_t columns = has_copies ? to->shared[shared++].columns : 1;
+        const float most = 127.0f * (float)columns;
+        const int32_t whole = nearest(fminf(fmaxf(w[i] * inverse, -most), most));
+        const int8_t q = (int8_t)floor_of(whole, columns);
 
         at[4 * gsv_lane_at(&panel, i / 4, column) + i % 4] = q;
-        sum += q;
+        pack_copies(at, &panel, column, copy, whole, columns);
+        copy += (size_t)columns - 1;
+        sum += whole;
         last[i % GSV_QUAD_DEPTH] = q;
         if ((i + 1) % GSV_QUAD_DEPTH == 0 || i + 1 == k)
             to->sum = fitting_sum(to->sum, last, i % GSV_QUAD_DEPTH + 1);
@@ -199,6 +238,19 @@ static void pack_s16(struct gpuserve_linear *to, const float *w, size_t j,
     to->row_levels = gsv_min(to->row_levels, gsv_s16_row_levels(sum));
 }
 
+/* At most gsv_cpu_max_copies(), which check_source() made sure of. */
+static void set_copies(struct gpuserve_linear *to, const int32_t *copies)
+{
+    struct gsv_shared_input *shared = (struct gsv_shared_input *)(uintptr_t)to->shared;
+
+    for (int32_t i = 0; i < to->k; i++) {
+        if (copies[i] < 2)
+            continue;
+        shared[to->n_shared++] = (struct gsv_shared_input){ i, copies[i] };
+        to->n_copies += copies[i] - 1;
+    }
+}
+
 /* Scales of an INT8 product. */
 static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *to,
                        const struct gpuserve_linear_source *source)
@@ -212,13 +264,15 @@ static void set_scales(struct gpuserve_device *device, struct gpuserve_linear *t
         memcpy(to->input_scale, source->input_scale, (size_t)to->k * sizeof(float));
     else
         to->input_scale = NULL;
+    if (source->copies)
+        set_copies(to, source->copies);
 }
 
 static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
                  const struct gpuserve_linear_source *source)
 {
     const size_t n = (size_t)to->n, k = (size_t)to->k;
-    const struct gsv_panel_layout panel = layout_of(to, device->isa);
+    struct gsv_panel_layout panel;
 
     memset(to->weight, 0, gsv_cpu_linear_bytes(to->n, to->k, to->dtype));
     to->row_levels = GSV_S16_MAX_LEVELS; /* until a column shows otherwise */
@@ -228,6 +282,7 @@ static void pack(struct gpuserve_device *device, struct gpuserve_linear *to,
         set_scales(device, to, source);
     else
         to->input_scale = NULL;
+    panel = layout_of(to, device->isa);
     for (size_t j = 0; j < n; j++) {
         const float *w = source->weight + j * k;
 
@@ -277,10 +332,20 @@ static gpuserve_status check_source(const struct gsv_cpu_isa *isa,
                         (unsigned)source->dtype);
     if (source->dtype == GPUSERVE_DTYPE_INT16 && !isa->gemm_s16)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED, "%s has no products in int16", isa->name);
-    if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > MAX_INT8_K)
+    if (source->dtype == GPUSERVE_DTYPE_INT8 && source->k > GSV_MAX_INT8_K)
         return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
                         "an int8 product over %d inputs is not supported, the limit is %d",
-                        (int)source->k, MAX_INT8_K);
+                        (int)source->k, GSV_MAX_INT8_K);
+    if (source->dtype == GPUSERVE_DTYPE_INT8 && source->copies) {
+        int64_t columns = 0;
+
+        for (size_t i = 0; i < k; i++)
+            columns += source->copies[i] > 1 ? source->copies[i] - 1 : 0;
+        if (columns > gsv_cpu_max_copies(source->k))
+            return gsv_fail(error, GPUSERVE_E_INVALID,
+                            "the inputs take %lld columns more than %d, the limit is %d more",
+                            (long long)columns, (int)source->k, (int)gsv_cpu_max_copies(source->k));
+    }
     for (size_t i = 0; source->dtype == GPUSERVE_DTYPE_FLOAT16 && i < count; i++)
         if (!(fabsf(source->weight[i]) <= MAX_FLOAT16))
             return gsv_fail(error, GPUSERVE_E_UNSUPPORTED,
@@ -318,16 +383,36 @@ gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
 #define HAS_INPUT_SCALE 1u
 #define SUM_SHIFT 1
 #define SUM_MASK 7u
-#define ROW_LEVELS_SHIFT 4
+#define LEVELS_SHIFT 4 /* row_levels of INT16, n_shared of INT8 */
 
 static void describe(const struct gpuserve_linear *linear, struct gsv_packed_linear *packed)
 {
-    const uint32_t flags = (linear->input_scale ? HAS_INPUT_SCALE : 0) |
-                           (uint32_t)linear->sum << SUM_SHIFT |
-                           (uint32_t)linear->row_levels << ROW_LEVELS_SHIFT;
+    const uint32_t flags =
+        (linear->input_scale ? HAS_INPUT_SCALE : 0) | (uint32_t)linear->sum << SUM_SHIFT |
+        (uint32_t)(linear->dtype == GPUSERVE_DTYPE_INT8 ? linear->n_shared : linear->row_levels)
+            << LEVELS_SHIFT;
 
     *packed =
         (struct gsv_packed_linear){ linear->n, linear->k, linear->dtype, flags, linear->weight };
+}
+
+/* Counts the copies, if there are `n_shared` valid inputs with several columns. */
+static bool restore_copies(struct gpuserve_linear *linear, int32_t n_shared)
+{
+    const int32_t most = gsv_cpu_max_copies(linear->k);
+
+    if (n_shared > most)
+        return false;
+    for (int32_t i = 0; i < n_shared; i++) {
+        const struct gsv_shared_input shared = linear->shared[i];
+
+        if (shared.input < 0 || shared.input >= linear->k || shared.columns < 2 ||
+            shared.columns - 1 > most - linear->n_copies)
+            return false;
+        linear->n_copies += shared.columns - 1;
+    }
+    linear->n_shared = n_shared;
+    return true;
 }
 
 static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_linear **linear,
@@ -346,7 +431,12 @@ static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_l
     if ((packed->flags & HAS_INPUT_SCALE) == 0)
         made->input_scale = NULL;
     made->sum = (enum gsv_s8_sum)(packed->flags >> SUM_SHIFT & SUM_MASK);
-    made->row_levels = (int32_t)(packed->flags >> ROW_LEVELS_SHIFT);
+    if (made->dtype != GPUSERVE_DTYPE_INT8) {
+        made->row_levels = (int32_t)(packed->flags >> LEVELS_SHIFT);
+    } else if (!restore_copies(made, (int32_t)(packed->flags >> LEVELS_SHIFT))) {
+        gsv_cpu_linear_destroy(linear);
+        return gsv_fail(error, GPUSERVE_E_INVALID, "the columns of a packed product are damaged");
+    }
     return GPUSERVE_OK;
 }
 
@@ -364,6 +454,7 @@ void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void 
     linear->scale = gsv_moved(linear->scale, from, to);
     linear->column_sum = gsv_moved(linear->column_sum, from, to);
     linear->input_scale = gsv_moved(linear->input_scale, from, to);
+    linear->shared = gsv_moved(linear->shared, from, to);
 }
 
 void gsv_cpu_linear_destroy(struct gpuserve_linear **linear)

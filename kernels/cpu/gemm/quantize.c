@@ -5,6 +5,9 @@
  * Each row is read twice, for its range and for rounding, and both times multiplied by input_scale
  * in the same way. A row with a NaN or an infinity gets step NaN and so a result of NaN. The check:
  * the sum of x * 0 over the row is not exactly 0 then.
+ *
+ * An input that takes several columns (outlier channel splitting, Zhao et al. 2019) has as many
+ * times finer steps; its integer is divided among the columns.
  */
 #include "kernels/cpu/runtime/isa_symbols.h"
 #include "kernels/cpu/runtime/vec.h"
@@ -141,10 +144,43 @@ static void quantize_row(const struct gsv_quantize *q, const float *x, uint8_t *
         store_bytes(out + i, (scaled(q, x, i, lanes_at(q, i)) - vf_set(min)) * vf_set(inverse));
 }
 
+/* Rounds to nearest, ties to even, for |x| < 2^22. */
+static int32_t nearest(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23 */
+    const float shifted = x + magic;
+
+    return (int32_t)(shifted - magic);
+}
+
+/* Divides the integers of inputs that take several columns among these: an input in steps of 1 /
+ * columns is a sum of `columns` bytes that differ by at most 1, the larger ones last. */
+static void share_inputs(const struct gsv_quantize *q, const float *x, uint8_t *out, float min,
+                         float inverse)
+{
+    uint8_t *copies = out + q->k;
+
+    for (int32_t i = 0; i < q->n_shared; i++) {
+        const int32_t input = q->shared[i].input, columns = q->shared[i].columns;
+        const float v = x[input] * (q->input_scale ? q->input_scale[input] : 1.0f);
+        const int32_t whole = nearest((v - min) * inverse * (float)columns);
+        const int32_t most = 255 * columns;
+        const int32_t sum = whole < 0 ? 0 : whole > most ? most : whole;
+        const int32_t least = sum / columns, larger = sum - least * columns;
+        const size_t equal = (size_t)(columns - 1 - larger);
+
+        out[input] = (uint8_t)least;
+        memset(copies, least, equal);
+        memset(copies + equal, least + 1, (size_t)larger);
+        copies += columns - 1;
+    }
+}
+
 void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_t row_end)
 {
     for (; row < row_end; row++) {
         const float *x = q->in + (size_t)row * q->in_ld;
+        float inverse;
         uint8_t *out = q->out + (size_t)row * q->out_ld;
         const struct range range = range_of(q, x);
         const float width = range.max - range.min + 0.0f; /* not -0 */
@@ -156,6 +192,8 @@ void GSV_VARIANT(gsv_quantize)(const struct gsv_quantize *q, int32_t row, int32_
         }
         q->min[row] = range.min;
         q->step[row] = width / 255.0f;
-        quantize_row(q, x, out, range.min, width >= MIN_WIDTH ? 255.0f / width : 0.0f);
+        inverse = width >= MIN_WIDTH ? 255.0f / width : 0.0f;
+        quantize_row(q, x, out, range.min, inverse);
+        share_inputs(q, x, out, range.min, inverse);
     }
 }

@@ -114,6 +114,7 @@ static const struct gpuserve_backend backend = {
     .host_free = gsv_hostmem_host_free,
     .transfer = gsv_hostmem_transfer,
     .int8_scales = gsv_cpu_int8_scales,
+    .int8_copies = gsv_cpu_int8_copies,
     .linear_create = gsv_cpu_linear_create,
     .linear_destroy = gsv_cpu_linear_destroy,
     .linear_move = gsv_cpu_linear_move,

@@ -20,13 +20,16 @@ struct gpuserve_device {
 struct gpuserve_linear {
     int32_t n, k;
     uint32_t dtype;
-    void *weight;        /* float, uint16_t (bfloat16, float16), int16_t or int8_t */
-    float *bias;         /* [n up], zeros without a bias */
-    float *scale;        /* INT8 and INT16 only */
-    float *column_sum;   /* INT8 only, like the next */
-    float *input_scale;  /* [k] or NULL */
-    enum gsv_s8_sum sum; /* INT8 only: the longest that all integers fit */
-    int32_t row_levels;  /* INT16 only: the largest integer of a row */
+    void *weight;       /* float, uint16_t (bfloat16, float16), int16_t or int8_t */
+    float *bias;        /* [n up], zeros without a bias */
+    float *scale;       /* INT8 and INT16 only */
+    float *column_sum;  /* INT8 only, like the next */
+    float *input_scale; /* [k] or NULL */
+    int32_t n_copies;   /* columns behind k */
+    int32_t n_shared;   /* inputs that take several columns */
+    const struct gsv_shared_input *shared; /* [n_shared] */
+    enum gsv_s8_sum sum;                   /* INT8 only: the longest that all integers fit */
+    int32_t row_levels;                    /* INT16 only: the largest integer of a row */
 };
 
 struct gpuserve_stream {
@@ -69,6 +72,7 @@ size_t gsv_cpu_activation_size(uint32_t dtype);
 /* The dtypes whose weights are multiplied in float32, as in struct gpuserve_device_facts. */
 uint32_t gsv_cpu_widened(const struct gsv_cpu_isa *isa);
 int32_t gsv_cpu_depth_up(int32_t k, uint32_t dtype); /* k rounded up as in the packed weights */
+int32_t gsv_cpu_linear_depth(const struct gpuserve_linear *linear); /* with copies */
 size_t gsv_cpu_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 gpuserve_status gsv_cpu_linear_create(struct gpuserve_device *device,
                                       struct gpuserve_linear **linear, void *memory,
@@ -80,6 +84,8 @@ void gsv_cpu_linear_move(struct gpuserve_linear *linear, const void *from, void 
 /* scales.c */
 void gsv_cpu_int8_scales(struct gpuserve_device *device,
                          const struct gpuserve_linear_source *source, float *scales);
+int32_t gsv_cpu_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step);
+int32_t gsv_cpu_max_copies(int32_t k); /* of any instruction set */
 
 /* linear.c */
 gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);

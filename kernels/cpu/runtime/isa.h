@@ -33,7 +33,8 @@
 
 /* A multiple of every panel width, so that sizes are the same for all instruction sets. */
 #define GSV_COLUMN_STEP 32
-#define GSV_TILE_ROWS 16 /* maximum rows of a tile */
+#define GSV_TILE_ROWS 16     /* maximum rows of a tile */
+#define GSV_MAX_INT8_K 65536 /* columns; keeps 65536 * 255 * 127 below 2^31 */
 /* Rounded rows are followed by zeros up to a multiple of this, in elements: 64 bytes. */
 #define GSV_BF16_STEP 32
 
@@ -69,7 +70,8 @@ struct gsv_gemm_s8 {
     struct gsv_scales scales;
     size_t in_ld;        /* k rounded up to 64 or more: rows are read up to there */
     int32_t k;           /* rounded up to 4 */
-    enum gsv_s8_sum sum; /* the longest that all weights fit */
+    int32_t summed;      /* of k, a multiple of 4: `sum` is of the weights up to there */
+    enum gsv_s8_sum sum; /* the longest that they fit */
     struct gsv_finish finish;
 };
 
@@ -83,9 +85,17 @@ struct gsv_gemm_s16 {
     struct gsv_finish finish;
 };
 
+/* An input of an INT8 product that takes several columns: its own and copies behind k. */
+struct gsv_shared_input {
+    int32_t input;
+    int32_t columns; /* 2 or more */
+};
+
 struct gsv_quantize {
     const float *in;
-    const float *input_scale; /* [k] or NULL */
+    const float *input_scale;              /* [k] or NULL */
+    const struct gsv_shared_input *shared; /* [n_shared]; their copies follow each other */
+    int32_t n_shared;
     uint8_t *out;
     float *min, *step;
     size_t in_ld, out_ld;
@@ -154,6 +164,7 @@ struct gsv_cpu_isa {
     bool adds_sums;    /* int8 weights that fit s8_sums.h multiply faster */
     bool adds_pairs;   /* not quads, in products that do not widen */
     bool pairs_s8;     /* int8 panels hold pairs of lanes */
+    int32_t copy_step; /* columns behind k that int8 multiplies at once */
     bool pairs_bf16;   /* bfloat16 panels do */
     void (*gemm_f32)(const struct gsv_gemm_f32 *gemm, const struct gsv_span *span);
     void (*gemm_s8)(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span);

@@ -19,6 +19,11 @@ const struct gsv_cpu_isa GSV_VARIANT(gsv_cpu_isa) = {
     .pairs_bf16 = true,
 #endif
 #endif
+#if defined(GSV_HAS_TILES)
+    .copy_step = 64,
+#else
+    .copy_step = 4,
+#endif
     .gemm_f32 = GSV_BASE(gsv_gemm_f32),
     .gemm_s8 = GSV_VARIANT(gsv_gemm_s8),
 #if defined(GSV_HAS_S16)

@@ -218,6 +218,14 @@ void gsv_cuda_int8_scales(struct gpuserve_device *device,
     }
 }
 
+int32_t gsv_cuda_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step)
+{
+    (void)device;
+    (void)k;
+    *step = 1;
+    return 0;
+}
+
 gpuserve_status gsv_cuda_int8_create(struct gpuserve_linear *linear, void *memory,
                                      const struct gpuserve_linear_source *source,
                                      gpuserve_error *error)

@@ -260,6 +260,7 @@ struct gpuserve_linear {
 size_t gsv_cuda_linear_bytes(int32_t n, int32_t k, uint32_t dtype);
 void gsv_cuda_int8_scales(struct gpuserve_device *device,
                           const struct gpuserve_linear_source *source, float *scales);
+int32_t gsv_cuda_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step);
 gpuserve_status gsv_cuda_linear_create(struct gpuserve_device *device,
                                        struct gpuserve_linear **linear, void *memory,
                                        const struct gpuserve_linear_source *source,

@@ -79,10 +79,11 @@ enum { GSV_MAX_ROUNDING_THREADS = 8 };
 /* Floats of scratch memory for gsv_round_weights() with up to GSV_MAX_ROUNDING_THREADS threads. */
 size_t gsv_rounding_floats(size_t k, size_t n, int32_t n_threads);
 
-/* Replace each weight [rows, k] by a multiple of its row's scale, in -127..127: one of the two
- * neighbours, such that e H e^T is low for the errors e of each row. The result does not depend on
- * the number of threads. */
-void gsv_round_weights(float *weight, const float *scale, size_t rows,
+/* Replace each weight [rows, k] by a multiple of its row's scale, in -127..127, or for inputs that
+ * take several columns `copies[j]` times that (NULL: none does): one of the two neighbours, such
+ * that e H e^T is low for the errors e of each row. The result does not depend on the number of
+ * threads. */
+void gsv_round_weights(float *weight, const float *scale, const int32_t *copies, size_t rows,
                        const struct gsv_input_squares *input, float *scratch, int32_t n_threads);
 
 #endif

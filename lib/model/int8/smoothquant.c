@@ -29,6 +29,7 @@
 #define CHUNK_FLOATS ((size_t)1 << 18)
 #define MIN_SCALE 1e-3f
 #define MAX_SCALE 1e3f
+#define MAX_RANGE 3.0f
 
 struct smoother {
     struct gsv_net *net;
@@ -36,12 +37,14 @@ struct smoother {
     const struct gpuserve_host_batch *host;
     int32_t n_threads;
     struct gsv_staged_run run;
-    float *chunk;   /* host, CHUNK_FLOATS plus one row */
-    float *range;   /* host, [wide_columns] r, then 1 / s */
-    float *squares; /* host, [wide_columns] mean of x^2, then what the means leave of it */
-    float *means;   /* host, [texts, wide_columns] the mean row of each text */
-    float *u;       /* host, [wide_columns, texts] the means, scaled and transposed */
-    float *scratch; /* host, gsv_rounding_floats() */
+    float *chunk;    /* host, CHUNK_FLOATS plus one row */
+    float *range;    /* host, [wide_columns] r, then 1 / s */
+    float *squares;  /* host, [wide_columns] mean of x^2, then what the means leave of it */
+    float *means;    /* host, [texts, wide_columns] the mean row of each text */
+    float *u;        /* host, [wide_columns, texts] the means, scaled and transposed */
+    float *scratch;  /* host, gsv_rounding_floats() */
+    float *largest;  /* host, [wide_columns] max |w_j| */
+    int32_t *copies; /* host, [wide_columns] columns of each input of the product */
 };
 
 static void smoother_reset(struct smoother *s)
@@ -53,6 +56,8 @@ static void smoother_reset(struct smoother *s)
     free(s->means);
     free(s->u);
     free(s->scratch);
+    free(s->largest);
+    free(s->copies);
 }
 
 static gpuserve_status alloc_host(struct smoother *s, gpuserve_error *error)
@@ -66,7 +71,10 @@ static gpuserve_status alloc_host(struct smoother *s, gpuserve_error *error)
     s->means = gsv_alloc_array(columns * texts, sizeof(float));
     s->u = gsv_alloc_array(columns * texts, sizeof(float));
     s->scratch = gsv_alloc_array(gsv_rounding_floats(columns, texts, s->n_threads), sizeof(float));
-    if (!s->chunk || !s->range || !s->squares || !s->means || !s->u || !s->scratch)
+    s->largest = gsv_alloc_array(columns, sizeof(float));
+    s->copies = gsv_alloc_array(columns, sizeof(int32_t));
+    if (!s->chunk || !s->range || !s->squares || !s->means || !s->u || !s->scratch || !s->largest ||
+        !s->copies)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for calibration");
     return GPUSERVE_OK;
 }
@@ -176,30 +184,78 @@ static void take_largest(float *restrict largest, const float *restrict row, siz
     }
 }
 
+static void measure_weight(struct smoother *s, const float *weight, size_t n, size_t k)
+{
+    memset(s->largest, 0, k * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        take_largest(s->largest, weight + i * k, k);
+}
+
 static void multiply(float *restrict row, const float *restrict factors, size_t k)
 {
     for (size_t j = 0; j < k; j++)
         row[j] *= factors[j];
 }
 
+/* The input whose columns have the largest range once balanced: its square is r_j max |w_j| /
+ * copies_j. */
+static size_t largest_input(const struct smoother *s, size_t k, float *square)
+{
+    size_t at = 0;
+
+    *square = 0.0f;
+    for (size_t j = 0; j < k; j++) {
+        const float here = s->range[j] * s->largest[j] / (float)s->copies[j];
+
+        if (here > *square) {
+            *square = here;
+            at = j;
+        }
+    }
+    return at;
+}
+
+/* Gives columns to the inputs with the largest ranges, one by one, until none is above MAX_RANGE
+ * times the mean of the squares' root, or no column is left. Returns whether any input has several.
+ */
+static bool choose_copies(struct smoother *s, size_t k)
+{
+    int32_t step;
+    const int32_t most = s->net->backend->int8_copies(s->net->device, (int32_t)k, &step);
+    float limit = 0.0f, square;
+    int32_t used = 0;
+
+    for (size_t j = 0; j < k; j++) {
+        s->copies[j] = 1;
+        limit += s->range[j] * s->largest[j] / (float)k;
+    }
+    limit *= MAX_RANGE * MAX_RANGE;
+    for (; used < most; used++) {
+        const size_t j = largest_input(s, k, &square);
+
+        if (!(square > limit) && used % step == 0)
+            break;
+        s->copies[j]++;
+    }
+    return used > 0;
+}
+
 /* Multiply the weight's columns by s_j and store 1 / s_j in s->range. */
 static void balance(struct smoother *s, float *weight, size_t n, size_t k)
 {
-    float *largest = s->chunk; /* [k] max |w_j|, then s_j */
+    float *scales = s->largest; /* [k] max |w_j|, then s_j */
 
-    memset(largest, 0, k * sizeof(float));
-    for (size_t i = 0; i < n; i++)
-        take_largest(largest, weight + i * k, k);
     for (size_t j = 0; j < k; j++) {
+        const float range = s->range[j] * (float)s->copies[j];
         float scale = 1.0f; /* for a column of zeros */
 
-        if (s->range[j] > 0.0f && largest[j] > 0.0f)
-            scale = fminf(fmaxf(sqrtf(s->range[j] / largest[j]), MIN_SCALE), MAX_SCALE);
-        largest[j] = scale;
+        if (range > 0.0f && scales[j] > 0.0f)
+            scale = fminf(fmaxf(sqrtf(range / scales[j]), MIN_SCALE), MAX_SCALE);
+        scales[j] = scale;
         s->range[j] = 1.0f / scale;
     }
     for (size_t i = 0; i < n; i++)
-        multiply(weight + i * k, largest, k);
+        multiply(weight + i * k, scales, k);
 }
 
 /* Stage `step` of all layers' stages. */
@@ -221,14 +277,17 @@ static gpuserve_status smooth_stage(struct smoother *s, int32_t step, gpuserve_e
         st = gsv_read_linear(s->reader, item, &source, error);
     if (st != GPUSERVE_OK)
         return st;
+    measure_weight(s, s->reader->floats, (size_t)item->n, (size_t)item->k);
+    if (choose_copies(s, (size_t)item->k))
+        source.copies = s->copies;
     balance(s, s->reader->floats, (size_t)item->n, (size_t)item->k);
     squares = set_squares(s, (size_t)item->k);
     source.dtype = GPUSERVE_DTYPE_INT8;
     source.input_scale = s->range;
     source.scale = s->chunk; /* free again; an output is a column of some activation */
     net->backend->int8_scales(net->device, &source, s->chunk);
-    gsv_round_weights(s->reader->floats, source.scale, (size_t)item->n, &squares, s->scratch,
-                      s->n_threads);
+    gsv_round_weights(s->reader->floats, source.scale, source.copies, (size_t)item->n, &squares,
+                      s->scratch, s->n_threads);
     st = net->backend->linear_create(net->device, &net->linears[index], net->addresses[index],
                                      &source, error);
     if (st == GPUSERVE_OK && !is_last)

@@ -39,6 +39,7 @@ struct rounded_rows {
 struct rounding {
     float *weight;
     const float *scale;
+    const int32_t *copies; /* [k] or NULL */
     size_t rows;
     const struct gsv_input_squares *input;
     atomic_size_t next;
@@ -83,16 +84,18 @@ static void store_row(const struct rounded_rows *b, size_t row, float *weight, s
 /* The change that rounds `value`. `slope` is half the derivative of e H e^T by this weight's error
  * where that is 0, and `square` the element of H's diagonal. A weight at the end of the range stays
  * there. */
-static inline float choose(float value, float slope, float square)
+static inline float choose(float value, float slope, float square, float most)
 {
     const float down = floorf(value) - value;
 
-    if (fabsf(value) > LEVELS - 0.5f)
-        return copysignf(LEVELS, value) - value;
+    if (fabsf(value) > most - 0.5f)
+        return copysignf(most, value) - value;
     return (2.0f * down + 1.0f) * square + 2.0f * slope < 0.0f ? down + 1.0f : down;
 }
 
-static void round_column(struct rounded_rows *b, const struct gsv_input_squares *input, size_t j)
+/* `most` is the largest integer. */
+static void round_column(struct rounded_rows *b, const struct gsv_input_squares *input, size_t j,
+                         float most)
 {
     const float *u = input->u + j * input->n;
     const row_floats before = b->change[j];
@@ -105,7 +108,7 @@ static void round_column(struct rounded_rows *b, const struct gsv_input_squares 
     }
     slope -= before * (square - input->rest[j]);
     for (size_t r = 0; r < ROWS; r++)
-        b->change[j][r] = choose(b->values[j][r], slope[r], square);
+        b->change[j][r] = choose(b->values[j][r], slope[r], square, most);
     differs = b->change[j] - before;
     for (size_t t = 0; t < input->n; t++)
         b->moved[t] += differs * u[t];
@@ -126,7 +129,8 @@ static void round_block(const struct rounding *rounding, size_t row, float *scra
         load_row(&b, r, weight + r * k, k);
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t j = 0; j < k; j++)
-            round_column(&b, input, j);
+            round_column(&b, input, j,
+                         rounding->copies ? LEVELS * (float)rounding->copies[j] : LEVELS);
     for (size_t r = 0; r < n; r++)
         store_row(&b, r, weight + r * k, k);
 }
@@ -143,10 +147,12 @@ static void *work(void *argument)
 }
 
 /* If a thread cannot be created, the others do its blocks. */
-void gsv_round_weights(float *weight, const float *scale, size_t rows,
+void gsv_round_weights(float *weight, const float *scale, const int32_t *copies, size_t rows,
                        const struct gsv_input_squares *input, float *scratch, int32_t n_threads)
 {
-    struct rounding rounding = { .weight = weight, .scale = scale, .rows = rows, .input = input };
+    struct rounding rounding = {
+        .weight = weight, .scale = scale, .copies = copies, .rows = rows, .input = input
+    };
     struct worker workers[GSV_MAX_ROUNDING_THREADS];
     pthread_t threads[GSV_MAX_ROUNDING_THREADS];
     const int32_t max = limited(n_threads) - 1;

@@ -54,6 +54,7 @@ static const struct {
     SLOT(host_free),
     SLOT(transfer),
     SLOT(int8_scales),
+    SLOT(int8_copies),
     SLOT(linear_create),
     SLOT(linear_destroy),
     SLOT(linear_move),

@@ -137,6 +137,13 @@ static void int8_scales(struct gpuserve_device *device, const struct gpuserve_li
     d->profiler->inner->int8_scales(d->inner, source, scales);
 }
 
+static int32_t int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->int8_copies(d->inner, k, step);
+}
+
 static gpuserve_status linear_create(struct gpuserve_device *device,
                                      struct gpuserve_linear **linear, void *memory,
                                      const struct gpuserve_linear_source *source,
@@ -428,7 +435,7 @@ static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpu
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 50 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 51 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -455,6 +462,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->host_free = host_free;
     table->transfer = transfer;
     table->int8_scales = int8_scales;
+    table->int8_copies = int8_copies;
     table->linear_create = linear_create;
     table->stream_create = stream_create;
     table->stream_destroy = stream_destroy;
