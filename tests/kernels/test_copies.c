@@ -18,8 +18,8 @@ struct copies_case {
 };
 
 static const struct copies_case cases[] = {
-    { 1, 33, 24, 1, 3 },   { 3, 64, 96, 1, 9 },    { 17, 40, 97, 2, 5 },   { 33, 80, 384, 3, 9 },
-    { 7, 32, 768, 1, 65 }, { 5, 70, 768, 5, 13 },  { 14, 48, 1536, 2, 60 }, { 2, 8, 1600, 9, 14 },
+    { 1, 33, 24, 1, 3 },   { 3, 64, 96, 1, 9 },   { 17, 40, 97, 2, 5 },    { 33, 80, 384, 3, 9 },
+    { 7, 32, 768, 1, 65 }, { 5, 70, 768, 5, 13 }, { 14, 48, 1536, 2, 60 }, { 2, 8, 1600, 9, 14 },
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
@@ -94,8 +94,7 @@ static struct gpuserve_linear_source source_of(const struct copies_problem *p)
 static struct test_linear open_copies(const struct target *t, const struct copies_problem *p)
 {
     const struct gpuserve_linear_source source = source_of(p);
-    const size_t bytes =
-        t->backend->linear_bytes(source.n, source.k, GPUSERVE_DTYPE_INT8);
+    const size_t bytes = t->backend->linear_bytes(source.n, source.k, GPUSERVE_DTYPE_INT8);
     gpuserve_error error = GPUSERVE_ERROR_INIT;
     struct test_linear made;
 
@@ -164,8 +163,8 @@ static double expected_at(const struct copies_problem *p, const struct row_integ
     double sum = 0.0, weights = 0.0;
 
     for (int32_t j = 0; j < p->c->k; j++) {
-        const double most = 127.0 * p->copies[j];
-        const double q = fmin(fmax(rint((double)(w[j] * inverse)), -most), most);
+        const double limit = 127.0 * p->copies[j];
+        const double q = fmin(fmax(rint((double)(w[j] * inverse)), -limit), limit);
 
         sum += row->q[j] * q / p->copies[j];
         weights += q;
@@ -264,8 +263,8 @@ static double outlier_error(const struct target *t, int32_t columns)
             double want = (double)p.bias[i];
 
             for (int32_t j = 0; j < c.k; j++)
-                want += (double)p.in[r * c.k + j] * (double)p.scale[j] *
-                        (double)p.weight[i * c.k + j];
+                want +=
+                    (double)p.in[r * c.k + j] * (double)p.scale[j] * (double)p.weight[i * c.k + j];
             error += fabs((double)out[r * c.n + i] - want);
         }
     free_floats(out);
@@ -296,11 +295,12 @@ Test(copies, number_is_limited)
         int32_t step = 0;
 
         for (int32_t k = 1; k < 70000; k += 1 + k / 7) {
-            const int32_t most = t->backend->int8_copies(t->device, k, &step);
+            const int32_t max_copies = t->backend->int8_copies(t->device, k, &step);
 
             cr_assert_gt(step, 0);
-            cr_expect(most >= 0 && most % step == 0 && k + most <= (k > 65536 ? k : 65536),
-                      "%s: %d for %d", t->name, (int)most, (int)k);
+            cr_expect(max_copies >= 0 && max_copies % step == 0 &&
+                          k + max_copies <= (k > 65536 ? k : 65536),
+                      "%s: %d for %d", t->name, (int)max_copies, (int)k);
         }
         p.copies[1] = 40;
         cr_expect_eq(t->backend->linear_create(t->device, &linear, NULL, &source, &error),

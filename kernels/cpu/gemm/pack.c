@@ -201,8 +201,8 @@ static void pack_s8(struct gpuserve_linear *to, const float *w, size_t j,
     for (size_t i = 0; i < k; i++) {
         const bool has_copies = shared < to->n_shared && (size_t)to->shared[shared].input == i;
         const int32_t columns = has_copies ? to->shared[shared++].columns : 1;
-        const float most = 127.0f * (float)columns;
-        const int32_t whole = nearest(fminf(fmaxf(w[i] * inverse, -most), most));
+        const float limit = 127.0f * (float)columns;
+        const int32_t whole = nearest(fminf(fmaxf(w[i] * inverse, -limit), limit));
         const int8_t q = (int8_t)floor_of(whole, columns);
 
         at[4 * gsv_lane_at(&panel, i / 4, column) + i % 4] = q;
@@ -399,15 +399,15 @@ static void describe(const struct gpuserve_linear *linear, struct gsv_packed_lin
 /* Counts the copies, if there are `n_shared` valid inputs with several columns. */
 static bool restore_copies(struct gpuserve_linear *linear, int32_t n_shared)
 {
-    const int32_t most = gsv_cpu_max_copies(linear->k);
+    const int32_t max_copies = gsv_cpu_max_copies(linear->k);
 
-    if (n_shared > most)
+    if (n_shared > max_copies)
         return false;
     for (int32_t i = 0; i < n_shared; i++) {
         const struct gsv_shared_input shared = linear->shared[i];
 
         if (shared.input < 0 || shared.input >= linear->k || shared.columns < 2 ||
-            shared.columns - 1 > most - linear->n_copies)
+            shared.columns - 1 > max_copies - linear->n_copies)
             return false;
         linear->n_copies += shared.columns - 1;
     }

@@ -164,14 +164,14 @@ static void share_inputs(const struct gsv_quantize *q, const float *x, uint8_t *
         const int32_t input = q->shared[i].input, columns = q->shared[i].columns;
         const float v = x[input] * (q->input_scale ? q->input_scale[input] : 1.0f);
         const int32_t whole = nearest((v - min) * inverse * (float)columns);
-        const int32_t most = 255 * columns;
-        const int32_t sum = whole < 0 ? 0 : whole > most ? most : whole;
-        const int32_t least = sum / columns, larger = sum - least * columns;
-        const size_t equal = (size_t)(columns - 1 - larger);
+        const int32_t limit = 255 * columns;
+        const int32_t sum = whole < 0 ? 0 : whole > limit ? limit : whole;
+        const int32_t each = sum / columns, rest = sum - each * columns;
+        const size_t n_equal = (size_t)(columns - 1 - rest);
 
-        out[input] = (uint8_t)least;
-        memset(copies, least, equal);
-        memset(copies + equal, least + 1, (size_t)larger);
+        out[input] = (uint8_t)each;
+        memset(copies, each, n_equal);
+        memset(copies + n_equal, each + 1, (size_t)rest);
         copies += columns - 1;
     }
 }

@@ -88,8 +88,8 @@ int32_t gsv_cpu_max_copies(int32_t k)
 
 int32_t gsv_cpu_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step)
 {
-    const int32_t most = gsv_cpu_max_copies(k);
+    const int32_t max_copies = gsv_cpu_max_copies(k);
 
     *step = device->isa->copy_step;
-    return most / *step * *step;
+    return max_copies / *step * *step;
 }

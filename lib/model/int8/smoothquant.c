@@ -221,7 +221,7 @@ static size_t largest_input(const struct smoother *s, size_t k, float *square)
 static bool choose_copies(struct smoother *s, size_t k)
 {
     int32_t step;
-    const int32_t most = s->net->backend->int8_copies(s->net->device, (int32_t)k, &step);
+    const int32_t max_copies = s->net->backend->int8_copies(s->net->device, (int32_t)k, &step);
     float limit = 0.0f, square;
     int32_t used = 0;
 
@@ -230,7 +230,7 @@ static bool choose_copies(struct smoother *s, size_t k)
         limit += s->range[j] * s->largest[j] / (float)k;
     }
     limit *= MAX_RANGE * MAX_RANGE;
-    for (; used < most; used++) {
+    for (; used < max_copies; used++) {
         const size_t j = largest_input(s, k, &square);
 
         if (!(square > limit) && used % step == 0)

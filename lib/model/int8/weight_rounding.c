@@ -84,18 +84,18 @@ static void store_row(const struct rounded_rows *b, size_t row, float *weight, s
 /* The change that rounds `value`. `slope` is half the derivative of e H e^T by this weight's error
  * where that is 0, and `square` the element of H's diagonal. A weight at the end of the range stays
  * there. */
-static inline float choose(float value, float slope, float square, float most)
+static inline float choose(float value, float slope, float square, float limit)
 {
     const float down = floorf(value) - value;
 
-    if (fabsf(value) > most - 0.5f)
-        return copysignf(most, value) - value;
+    if (fabsf(value) > limit - 0.5f)
+        return copysignf(limit, value) - value;
     return (2.0f * down + 1.0f) * square + 2.0f * slope < 0.0f ? down + 1.0f : down;
 }
 
-/* `most` is the largest integer. */
+/* `limit` is the largest integer. */
 static void round_column(struct rounded_rows *b, const struct gsv_input_squares *input, size_t j,
-                         float most)
+                         float limit)
 {
     const float *u = input->u + j * input->n;
     const row_floats before = b->change[j];
@@ -108,7 +108,7 @@ static void round_column(struct rounded_rows *b, const struct gsv_input_squares 
     }
     slope -= before * (square - input->rest[j]);
     for (size_t r = 0; r < ROWS; r++)
-        b->change[j][r] = choose(b->values[j][r], slope[r], square, most);
+        b->change[j][r] = choose(b->values[j][r], slope[r], square, limit);
     differs = b->change[j] - before;
     for (size_t t = 0; t < input->n; t++)
         b->moved[t] += differs * u[t];
