@@ -8,6 +8,11 @@
  * lose less precision. r_j is the fourth root of the mean of x_j^4. It is dominated by large
  * values, but not by the largest alone as a maximum is, which depends on chance.
  *
+ * Inputs that are still far larger than the rest take several columns, if the device has them
+ * (outlier channel splitting, Zhao et al. 2019): with c columns the steps of both sides are c times
+ * finer, and r_j c takes the place of r_j. So one input of 100 times the range of others costs a
+ * few columns, not the steps of all.
+ *
  * The calibration texts run stage by stage, each through the INT8 linear just created. That takes a
  * third of the time of unquantized linears, and the ranges are those that later linears will see.
  *
