@@ -141,6 +141,8 @@ class Int8(Case):
         int8 = self.open(make(self.path("kept"), Kind(seed, heads=heads, layers=3, peak=peak)), "int8")
         facts = int8.info()["int8"]
         self.assertTrue(facts["kept"], facts)
+        for name in facts["kept"]:
+            self.assertRegex(name, r"^layer [0-2] (query-key-value|attention output|feed-forward in|feed-forward out)$")
         self.assertEqual(facts["kept_dtype"], "int16" if cpu_isa() in INT16_SETS else "bfloat16")
         some = self.texts[:16]
         together = int8.encode(some)
