@@ -127,14 +127,14 @@ class Int8(Case):
 
     @numbers
     def test_products_that_are_not_needed_return_to_int8(self):
-        """With AVX2 the search alone keeps 4."""
+        """With AVX2 the search alone keeps 16."""
         if not cpu_isa().startswith("avx"):
             self.skipTest("this processor has no AVX2")
         script = "import sys; from gpuserve import Model; print(len(Model(sys.argv[1], dtype='int8').info()['int8']['kept']))"
         limits = {"GPUSERVE_MAX_ISA": "avx2", "GPUSERVE_WEIGHTS_CACHE": "off"}
         done = subprocess.run([sys.executable, "-c", script, model("all-MiniLM-L6-v2")], check=True, stdout=subprocess.PIPE,
                               text=True, env={**os.environ, **limits})
-        self.assertLessEqual(int(done.stdout), 3)
+        self.assertLessEqual(int(done.stdout), 12)
 
     def test_kept_products_have_16_bits_and_do_not_make_neighbours_matter(self):
         seed, heads, peak = KEPT[0]

@@ -86,10 +86,13 @@ int32_t gsv_cpu_max_copies(int32_t k)
     return k <= GSV_MAX_INT8_K - copies ? copies : 0;
 }
 
+/* None where products are added in 16 bits, with weights of about 7 bits: multilingual-e5-small
+ * then passes on the probes with few kept products, and has 0.983 on a text of one word repeated.
+ */
 int32_t gsv_cpu_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step)
 {
     const int32_t max_copies = gsv_cpu_max_copies(k);
 
     *step = device->isa->copy_step;
-    return max_copies / *step * *step;
+    return device->isa->adds_sums ? 0 : max_copies / *step * *step;
 }
