@@ -112,7 +112,8 @@ struct gpuserve_linear_source {
     const int32_t *copies;    /**< [k] or NULL, if int8_copies allows them; INT8 only. Input j takes
                                    copies[j] columns, 1 or more, which share its integers: those of
                                    its weights are in +-127 * copies[j], of activations in
-                                   0..255 * copies[j], and their product is divided by copies[j] */
+                                   0..255 * copies[j], and their product is divided by copies[j].
+                                   More than int8_copies allows: GPUSERVE_E_INVALID on a CPU */
 };
 
 /** A packed batch in host memory. */

@@ -129,14 +129,14 @@ GSV_INLINE void tile(int32_t rows, const uint8_t *a, size_t lda, const int8_t *b
 #endif
 
 /* `column_sum` is that of the panel's columns. */
-typedef void (*tile_fn)(const struct gsv_gemm_s8 *gemm, const uint8_t *a, const int8_t *b,
+typedef void (*tile_fn)(const uint8_t *a, size_t lda, const int8_t *b, int32_t k,
                         const float *column_sum, int32_t *c);
 
-#define TILE(rows)                                                                             \
-    static void tile_##rows(const struct gsv_gemm_s8 *gemm, const uint8_t *a, const int8_t *b, \
-                            const float *column_sum, int32_t *c)                               \
-    {                                                                                          \
-        tile(rows, a, gemm->in_ld, b, gemm->k, column_sum, c);                                 \
+#define TILE(rows)                                                                    \
+    static void tile_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
+                            const float *column_sum, int32_t *c)                      \
+    {                                                                                 \
+        tile(rows, a, lda, b, k, column_sum, c);                                      \
     }
 
 #define TILE_NAME(rows) tile_##rows,
@@ -179,40 +179,19 @@ GSV_INLINE void step_sums(enum gsv_s8_sum sum, int32_t rows, const struct gsv_ti
     }
 }
 
-/* One lane of four k of each column by 16-bit multiply-adds, which no weight overflows. */
-GSV_INLINE void step_wide(int32_t rows, const struct gsv_tile_rows *at, const int8_t *b,
-                          vi sums[SUM_ROWS][GSV_NV])
-{
-    struct gemm_s8_split weight[GSV_NV];
-
-#pragma GCC unroll 16
-    for (int v = 0; v < GSV_NV; v++)
-        weight[v] = split_weight(*(const vi_any *)(b + v * 4 * GSV_VL));
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-        const struct gemm_s8_split in = split_input(vi_broadcast(gsv_row(at, r)));
-
-#pragma GCC unroll 16
-        for (int v = 0; v < GSV_NV; v++)
-            sums[r][v] = dot4(sums[r][v], in, weight[v]);
-    }
-}
-
-/* With quads, an odd last lane is one of pairs. The lanes from `summed` on, of copies, have weights
- * next to each other whose sums do not fit. */
-GSV_INLINE void tile_sums(enum gsv_s8_sum sum, int32_t rows, const struct gsv_gemm_s8 *gemm,
-                          const uint8_t *a, const int8_t *b, int32_t *c)
+/* With quads, an odd last lane is one of pairs. */
+GSV_INLINE void tile_sums(enum gsv_s8_sum sum, int32_t rows, const uint8_t *a, size_t lda,
+                          const int8_t *b, int32_t k, int32_t *c)
 {
     vi sums[SUM_ROWS][GSV_NV];
     struct gsv_tile_rows at;
-    int32_t k = gemm->summed;
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
         for (int v = 0; v < GSV_NV; v++)
             sums[r][v] = vi_set(0);
-    gsv_rows_start(&at, rows, a, gemm->in_ld);
+    gsv_rows_start(&at, rows, a, lda);
     for (; sum == GSV_SUM_QUAD && k >= GSV_QUAD_DEPTH; k -= GSV_QUAD_DEPTH) {
         step_sums(GSV_SUM_QUAD, rows, &at, b, sums);
         b += GSV_QUAD_DEPTH * GSV_NR;
@@ -223,11 +202,6 @@ GSV_INLINE void tile_sums(enum gsv_s8_sum sum, int32_t rows, const struct gsv_ge
         b += 4 * GSV_NR;
         gsv_rows_advance(&at, rows, 4);
     }
-    for (k = gemm->summed; k < gemm->k; k += 4) {
-        step_wide(rows, &at, b, sums);
-        b += 4 * GSV_NR;
-        gsv_rows_advance(&at, rows, 4);
-    }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -235,12 +209,12 @@ GSV_INLINE void tile_sums(enum gsv_s8_sum sum, int32_t rows, const struct gsv_ge
             *(vi_any *)(c + r * GSV_NR + v * GSV_VL) = sums[r][v];
 }
 
-#define SUMS(name, sum, rows)                                                                    \
-    static void name##_##rows(const struct gsv_gemm_s8 *gemm, const uint8_t *a, const int8_t *b, \
-                              const float *column_sum, int32_t *c)                               \
-    {                                                                                            \
-        (void)column_sum;                                                                        \
-        tile_sums(sum, rows, gemm, a, b, c);                                                     \
+#define SUMS(name, sum, rows)                                                           \
+    static void name##_##rows(const uint8_t *a, size_t lda, const int8_t *b, int32_t k, \
+                              const float *column_sum, int32_t *c)                      \
+    {                                                                                   \
+        (void)column_sum;                                                               \
+        tile_sums(sum, rows, a, lda, b, k, c);                                          \
     }
 #define QUADS(rows) SUMS(quads, GSV_SUM_QUAD, rows)
 #define PAIRS(rows) SUMS(pairs, GSV_SUM_PAIR, rows)
@@ -275,8 +249,8 @@ static void walk(const struct gsv_gemm_s8 *gemm, const struct gsv_span *span, co
         for (int32_t panel = span->panel; panel < span->panel_end; panel++) {
             for (int32_t at = row, rows; at < end; at += rows) {
                 rows = gsv_tile_height(end - at, height);
-                run[rows](gemm, gemm->in + (size_t)at * gemm->in_ld,
-                          gemm->weight + (size_t)panel * panel_bytes,
+                run[rows](gemm->in + (size_t)at * gemm->in_ld, gemm->in_ld,
+                          gemm->weight + (size_t)panel * panel_bytes, gemm->k,
                           gemm->scales.column_sum + (size_t)panel * GSV_NR, sums);
                 finish_tile(&gemm->finish, FINISH_BYTES, &gemm->scales, sums, at, rows,
                             panel * GSV_NR);

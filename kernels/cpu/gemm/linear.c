@@ -102,7 +102,7 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
 {
     const struct gpuserve_linear *w = op->weight;
     const int32_t depth = gsv_cpu_linear_depth(w);
-    /* Of the stream's bytes, 16 bits for each of max_columns; copies are far fewer than inputs. */
+    /* Row stride in the conversion buffer. Its rows hold 16 bits for each input: copies fit. */
     const size_t byte_ld = gsv_round_up((size_t)depth, 64);
     const struct quantize_job quantize = {
         stream->isa,
@@ -125,7 +125,6 @@ static void run_s8(struct gpuserve_stream *stream, const struct gpuserve_op_line
         .scales = { stream->min, stream->step, w->scale, w->column_sum },
         .in_ld = byte_ld,
         .k = depth,
-        .summed = w->n_copies > 0 ? w->k / 4 * 4 : depth,
         .sum = w->sum,
         .finish = *finish,
     };

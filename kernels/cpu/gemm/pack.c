@@ -238,7 +238,7 @@ static void pack_s16(struct gpuserve_linear *to, const float *w, size_t j,
     to->row_levels = gsv_min(to->row_levels, gsv_s16_row_levels(sum));
 }
 
-/* At most gsv_cpu_max_copies(), which check_source() made sure of. */
+/* At most gsv_cpu_copies_limit(), which check_source() made sure of. */
 static void set_copies(struct gpuserve_linear *to, const int32_t *copies)
 {
     struct gsv_shared_input *shared = (struct gsv_shared_input *)(uintptr_t)to->shared;
@@ -337,14 +337,15 @@ static gpuserve_status check_source(const struct gsv_cpu_isa *isa,
                         "an int8 product over %d inputs is not supported, the limit is %d",
                         (int)source->k, GSV_MAX_INT8_K);
     if (source->dtype == GPUSERVE_DTYPE_INT8 && source->copies) {
+        const int32_t limit = gsv_cpu_copies_limit(isa, source->k);
         int64_t columns = 0;
 
         for (size_t i = 0; i < k; i++)
             columns += source->copies[i] > 1 ? source->copies[i] - 1 : 0;
-        if (columns > gsv_cpu_max_copies(source->k))
+        if (columns > limit)
             return gsv_fail(error, GPUSERVE_E_INVALID,
                             "the inputs take %lld columns more than %d, the limit is %d more",
-                            (long long)columns, (int)source->k, (int)gsv_cpu_max_copies(source->k));
+                            (long long)columns, (int)source->k, (int)limit);
     }
     for (size_t i = 0; source->dtype == GPUSERVE_DTYPE_FLOAT16 && i < count; i++)
         if (!(fabsf(source->weight[i]) <= MAX_FLOAT16))
@@ -397,9 +398,10 @@ static void describe(const struct gpuserve_linear *linear, struct gsv_packed_lin
 }
 
 /* Counts the copies, if there are `n_shared` valid inputs with several columns. */
-static bool restore_copies(struct gpuserve_linear *linear, int32_t n_shared)
+static bool restore_copies(const struct gsv_cpu_isa *isa, struct gpuserve_linear *linear,
+                           int32_t n_shared)
 {
-    const int32_t max_copies = gsv_cpu_max_copies(linear->k);
+    const int32_t max_copies = gsv_cpu_copies_limit(isa, linear->k);
 
     if (n_shared > max_copies)
         return false;
@@ -420,7 +422,6 @@ static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_l
 {
     struct gpuserve_linear *made = gsv_alloc_array(1, sizeof(*made));
 
-    (void)device;
     *linear = made;
     if (!made)
         return gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory for a linear");
@@ -433,7 +434,7 @@ static gpuserve_status restore(struct gpuserve_device *device, struct gpuserve_l
     made->sum = (enum gsv_s8_sum)(packed->flags >> SUM_SHIFT & SUM_MASK);
     if (made->dtype != GPUSERVE_DTYPE_INT8) {
         made->row_levels = (int32_t)(packed->flags >> LEVELS_SHIFT);
-    } else if (!restore_copies(made, (int32_t)(packed->flags >> LEVELS_SHIFT))) {
+    } else if (!restore_copies(device->isa, made, (int32_t)(packed->flags >> LEVELS_SHIFT))) {
         gsv_cpu_linear_destroy(linear);
         return gsv_fail(error, GPUSERVE_E_INVALID, "the columns of a packed product are damaged");
     }

@@ -13,12 +13,6 @@
 #define LEVELS 127.0f
 #define INPUTS_PER_COPY 12
 
-/* The weight of each column of input i. */
-static float of_column(const float *w, const int32_t *copies, size_t i)
-{
-    return copies ? w[i] / (float)copies[i] : w[i];
-}
-
 static float larger(float a, float b)
 {
     return a > b ? a : b;
@@ -29,36 +23,34 @@ static float largest_weight(const float *w, const int32_t *copies, size_t k)
     float largest = 0.0f;
 
     for (size_t i = 0; i < k; i++)
-        largest = larger(fabsf(of_column(w, copies, i)), largest);
+        largest = larger(fabsf(copies ? w[i] / (float)copies[i] : w[i]), largest);
     return largest;
 }
 
 /* Largest sum of the weights of one sign at w[0..n), n up to GSV_QUAD_DEPTH. */
-static float largest_sum_at(enum gsv_s8_sum sum, const float *w, const int32_t *copies, size_t n)
+static float largest_sum_at(enum gsv_s8_sum sum, const float *w, size_t n)
 {
     float positive[GSV_QUAD_DEPTH / 2] = { 0.0f }, negative[GSV_QUAD_DEPTH / 2] = { 0.0f };
     float largest = 0.0f;
 
     for (size_t i = 0; i < n; i++) {
         const size_t at = gsv_s8_sum_at(sum, i);
-        const float one = of_column(w, copies, i);
 
-        positive[at] += one > 0.0f ? one : 0.0f;
-        negative[at] += one < 0.0f ? -one : 0.0f;
+        positive[at] += w[i] > 0.0f ? w[i] : 0.0f;
+        negative[at] += w[i] < 0.0f ? -w[i] : 0.0f;
     }
     for (size_t i = 0; i < GSV_QUAD_DEPTH / 2; i++)
         largest = larger(largest, larger(positive[i], negative[i]));
     return largest;
 }
 
-static float largest_sum(enum gsv_s8_sum sum, const float *w, const int32_t *copies, size_t k)
+static float largest_sum(enum gsv_s8_sum sum, const float *w, size_t k)
 {
     float largest = 0.0f;
 
     for (size_t i = 0; i < k; i += GSV_QUAD_DEPTH)
-        largest = larger(largest_sum_at(sum, w + i, copies ? copies + i : NULL,
-                                        k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH),
-                         largest);
+        largest = larger(
+            largest_sum_at(sum, w + i, k - i < GSV_QUAD_DEPTH ? k - i : GSV_QUAD_DEPTH), largest);
     return largest;
 }
 
@@ -75,7 +67,7 @@ void gsv_cpu_int8_scales(struct gpuserve_device *device,
 
         scales[j] = largest_weight(w, source->copies, k) / LEVELS;
         if (device->isa->adds_sums)
-            scales[j] = larger(largest_sum(sum, w, source->copies, k) / levels, scales[j]);
+            scales[j] = larger(largest_sum(sum, w, k) / levels, scales[j]);
     }
 }
 
@@ -89,10 +81,13 @@ int32_t gsv_cpu_max_copies(int32_t k)
 /* None where products are added in 16 bits, with weights of about 7 bits: multilingual-e5-small
  * then passes on the probes with few kept products, and has 0.983 on a text of one word repeated.
  */
+int32_t gsv_cpu_copies_limit(const struct gsv_cpu_isa *isa, int32_t k)
+{
+    return isa->adds_sums ? 0 : gsv_cpu_max_copies(k);
+}
+
 int32_t gsv_cpu_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step)
 {
-    const int32_t max_copies = gsv_cpu_max_copies(k);
-
     *step = device->isa->copy_step;
-    return device->isa->adds_sums ? 0 : max_copies / *step * *step;
+    return gsv_cpu_copies_limit(device->isa, k) / *step * *step;
 }

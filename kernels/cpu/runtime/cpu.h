@@ -86,6 +86,7 @@ void gsv_cpu_int8_scales(struct gpuserve_device *device,
                          const struct gpuserve_linear_source *source, float *scales);
 int32_t gsv_cpu_int8_copies(struct gpuserve_device *device, int32_t k, int32_t *step);
 int32_t gsv_cpu_max_copies(int32_t k); /* of any instruction set */
+int32_t gsv_cpu_copies_limit(const struct gsv_cpu_isa *isa, int32_t k);
 
 /* linear.c */
 gpuserve_status gsv_cpu_linear(struct gpuserve_stream *stream, const struct gpuserve_op_linear *op);

@@ -208,7 +208,6 @@ static void make_portable(void)
             snprintf(portable_names[i], sizeof(portable_names[i]), "portable_%s", portable[i].name);
         portable[i].name = i > 0 ? portable_names[i] : portable[i].name;
         portable[i].adds_sums = true;
-        portable[i].copy_step = 4;
         portable[i].adds_pairs = false;
         portable[i].gemm_s16 = NULL;
         portable[i].quantize_s16 = NULL;

@@ -70,8 +70,7 @@ struct gsv_gemm_s8 {
     struct gsv_scales scales;
     size_t in_ld;        /* k rounded up to 64 or more: rows are read up to there */
     int32_t k;           /* rounded up to 4 */
-    int32_t summed;      /* of k, a multiple of 4: `sum` is of the weights up to there */
-    enum gsv_s8_sum sum; /* the longest that they fit */
+    enum gsv_s8_sum sum; /* the longest that all weights fit */
     struct gsv_finish finish;
 };
 
