@@ -47,6 +47,7 @@ static struct gpuserve_backend make_table(void)
     table.device_close = gsv_cuda_device_close;
     table.device_check = gsv_cuda_check_lost;
     table.activation_size = gsv_cuda_activation_size;
+    table.table_size = gsv_cuda_activation_size;
     table.linear_bytes = gsv_cuda_linear_bytes;
     table.stream_bytes = gsv_cuda_stream_bytes;
     table.memory_alloc = gsv_cuda_memory_alloc;
@@ -54,6 +55,7 @@ static struct gpuserve_backend make_table(void)
     table.memory_write = gsv_cuda_memory_write;
     table.memory_read = gsv_cuda_memory_read;
     table.memory_write_floats = gsv_cuda_memory_write_floats;
+    table.memory_write_table = gsv_cuda_memory_write_floats;
     table.host_alloc = gsv_cuda_host_alloc;
     table.host_free = gsv_cuda_host_free;
     table.transfer = gsv_cuda_transfer;

@@ -34,6 +34,7 @@ size_t gsv_weight_bytes(const struct gsv_spec *spec, const struct gpuserve_backe
     case GSV_ITEM_TABLE:
     case GSV_ITEM_SUM_TABLE:
     case GSV_ITEM_MAPPED_TABLE:
+        return gsv_round_up(elements * backend->table_size(dtype), GSV_ITEM_ALIGNMENT);
     case GSV_ITEM_POSITIONS:
         return gsv_round_up(elements * backend->activation_size(dtype), GSV_ITEM_ALIGNMENT);
     case GSV_ITEM_LINEAR:

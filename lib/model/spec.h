@@ -18,10 +18,10 @@
 #include "lib/model/model.h"
 
 enum gsv_weight_kind {
-    GSV_ITEM_TABLE,        /* rows in the activation type */
+    GSV_ITEM_TABLE,        /* rows in the table type */
     GSV_ITEM_MAPPED_TABLE, /* as TABLE; row i is weight[0][weight[1][i]] * weight[2][i] (model2vec)
                             */
-    GSV_ITEM_SUM_TABLE,    /* a table with an adapter: rows in the activation type */
+    GSV_ITEM_SUM_TABLE,    /* a table with an adapter: rows in the table type */
     GSV_ITEM_FLOATS,       /* float32 */
     GSV_ITEM_RELATIVE,     /* buckets expanded to all distances, float32 */
     GSV_ITEM_ALIBI,        /* biases of all distances, float32; computed, not in a file */

@@ -4,6 +4,7 @@
 #include "tests/kernels/harness.h"
 
 #include "kernels/cpu/runtime/cpu.h"
+#include "lib/base/number.h"
 #include "tests/kernels/tile_model.h"
 
 #include <math.h>
@@ -281,6 +282,26 @@ void free_floats(float *floats)
         cr_assert_eq(guard, GUARD_BITS, "something was written behind the buffer");
     }
     free(block);
+}
+
+void round_to_16_bits(float *floats, size_t n, uint32_t dtype)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        if (dtype == GPUSERVE_DTYPE_FLOAT16) {
+            const uint16_t half = gsv_f16_of(floats[i]);
+            const int exponent = half >> 10 & 31, fraction = half & 1023;
+            const float size = exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                        : ldexpf((float)fraction, -24);
+
+            floats[i] = half >> 15 ? -size : size;
+            continue;
+        }
+        memcpy(&bits, &floats[i], sizeof(bits));
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
+        memcpy(&floats[i], &bits, sizeof(bits));
+    }
 }
 
 /* ------------------------------------------------------------------------------- comparisons */

@@ -74,6 +74,9 @@ void free_floats(float *floats);
 bool all_close(const float *got, const float *want, size_t n, float absolute, float relative);
 const char *difference(void);
 
+/* Rounds to float16 or bfloat16, to nearest, ties to even. */
+void round_to_16_bits(float *floats, size_t n, uint32_t dtype);
+
 /* Truncates to values that bfloat16 represents exactly. */
 void round_to_bf16(float *floats, size_t n);
 

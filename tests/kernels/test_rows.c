@@ -154,9 +154,18 @@ Test(rows, add_norm_of_every_kind_and_alias_matches_ref)
     }
 }
 
+struct embed_case {
+    bool positions, types;
+    int32_t norm;
+    uint32_t table_dtype; /* 0: floats */
+};
+
+/* `tables` has 92 rows: 50 of words, 40 of positions, 2 of types. */
 static float *run_embed(const struct target *t, const struct gpuserve_batch *batch, int32_t hidden,
-                        const float *tables, bool positions, bool types, int32_t norm)
+                        const void *tables, struct embed_case c)
 {
+    const size_t row =
+        (size_t)hidden * (c.table_dtype ? t->backend->table_size(c.table_dtype) : sizeof(float));
     const size_t n = (size_t)batch->n_rows * (size_t)hidden;
     float *gamma = make_floats((size_t)hidden, 21), *beta = make_floats((size_t)hidden, 22);
     float *out = make_poison(n);
@@ -166,14 +175,15 @@ static float *run_embed(const struct target *t, const struct gpuserve_batch *bat
         .batch = batch,
         .out = out,
         .word = tables,
-        .position = positions ? tables + 50 * (size_t)hidden : NULL,
-        .type = types ? tables + 90 * (size_t)hidden : NULL,
-        .gamma = norm == GPUSERVE_NORM_LAYER ? gamma : NULL,
-        .beta = norm == GPUSERVE_NORM_LAYER || positions ? beta : NULL,
+        .position = c.positions ? (const char *)tables + 50 * row : NULL,
+        .type = c.types ? (const char *)tables + 90 * row : NULL,
+        .gamma = c.norm == GPUSERVE_NORM_LAYER ? gamma : NULL,
+        .beta = c.norm == GPUSERVE_NORM_LAYER || c.positions ? beta : NULL,
         .eps = 1e-5f,
         .hidden = hidden,
-        .norm = norm,
-        .word_scale = norm == GPUSERVE_NORM_LAYER ? 0.0f : 27.7f,
+        .norm = c.norm,
+        .word_scale = c.norm == GPUSERVE_NORM_LAYER ? 0.0f : 27.7f,
+        .table_dtype = c.table_dtype,
     };
 
     cr_assert_eq(t->backend->embed(stream, &op), GPUSERVE_OK);
@@ -183,31 +193,41 @@ static float *run_embed(const struct target *t, const struct gpuserve_batch *bat
     return out;
 }
 
-Test(rows, embed_matches_ref)
+struct embed_input {
+    int32_t ids[44], types[44], positions[44];
+    struct gpuserve_batch batch;
+};
+
+static void make_embed_input(struct embed_input *in)
 {
     static const int32_t lengths[] = { 3, 40, 1 };
-    struct gpuserve_batch batch = make_batch(lengths, 3);
-    int32_t ids[44], types[44], positions[44];
 
+    in->batch = make_batch(lengths, 3);
     for (int32_t i = 0; i < 44; i++) {
-        ids[i] = i * 17 % 50;
-        types[i] = i % 2;
-        positions[i] = i % 40;
+        in->ids[i] = i * 17 % 50;
+        in->types[i] = i % 2;
+        in->positions[i] = i % 40;
     }
-    batch.ids = ids;
-    batch.type_ids = types;
-    batch.positions = positions;
+    in->batch.ids = in->ids;
+    in->batch.type_ids = in->types;
+    in->batch.positions = in->positions;
+}
+
+Test(rows, embed_matches_ref)
+{
+    struct embed_input in;
+
+    make_embed_input(&in);
     for (size_t w = 1; w < N_WIDTHS; w++) {
         const int32_t hidden = widths[w];
         float *tables = make_floats(92 * (size_t)hidden, 25);
 
         for (int variant = 0; variant < 12; variant++) {
-            float *want = run_embed(target_at(0), &batch, hidden, tables, variant & 1, variant & 2,
-                                    variant / 4);
+            const struct embed_case c = { variant & 1, variant & 2, variant / 4, 0 };
+            float *want = run_embed(target_at(0), &in.batch, hidden, tables, c);
 
             for (int b = 1; b < target_count(); b++) {
-                float *got = run_embed(target_at(b), &batch, hidden, tables, variant & 1,
-                                       variant & 2, variant / 4);
+                float *got = run_embed(target_at(b), &in.batch, hidden, tables, c);
 
                 cr_expect(all_close(got, want, 44 * (size_t)hidden, 3e-6f, 1e-6f),
                           "%s, %d columns, variant %d: %s", target_at(b)->name, (int)hidden,
@@ -218,6 +238,49 @@ Test(rows, embed_matches_ref)
         }
         free_floats(tables);
     }
+}
+
+/* Tables in 16 bits give the bits that float32 tables with the same numbers give. */
+static void expect_narrow_tables(const struct target *t, const struct embed_input *in,
+                                 int32_t hidden, struct embed_case c)
+{
+    const size_t n = 92 * (size_t)hidden;
+    const uint32_t rounded =
+        c.table_dtype == GPUSERVE_DTYPE_BFLOAT16 ? GPUSERVE_DTYPE_BFLOAT16 : GPUSERVE_DTYPE_FLOAT16;
+    float *tables = make_floats(n, 26), *want, *got;
+    uint16_t *narrow = calloc(n, sizeof(*narrow));
+
+    for (size_t i = 0; i < n; i += 7)
+        tables[i] *= 3e-5f; /* subnormal in float16 */
+    cr_assert_eq(t->backend->table_size(c.table_dtype), sizeof(*narrow));
+    cr_assert_eq(t->backend->memory_write_table(NULL, narrow, tables, n, c.table_dtype, NULL),
+                 GPUSERVE_OK);
+    round_to_16_bits(tables, n, rounded);
+    got = run_embed(t, &in->batch, hidden, narrow, c);
+    c.table_dtype = 0;
+    want = run_embed(t, &in->batch, hidden, tables, c);
+    cr_expect(memcmp(got, want, 44 * (size_t)hidden * sizeof(*got)) == 0,
+              "%s, %d columns, norm %d", t->name, (int)hidden, (int)c.norm);
+    free(narrow);
+    free_floats(tables);
+    free_floats(want);
+    free_floats(got);
+}
+
+Test(rows, embed_reads_tables_in_16_bits)
+{
+    static const uint32_t dtypes[] = { GPUSERVE_DTYPE_FLOAT16, GPUSERVE_DTYPE_BFLOAT16,
+                                       GPUSERVE_DTYPE_INT8 };
+    struct embed_input in;
+
+    make_embed_input(&in);
+    for (int b = 1; b < target_count(); b++)
+        for (size_t w = 1; w < N_WIDTHS; w++)
+            for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
+                for (int variant = 0; variant < 12; variant++)
+                    expect_narrow_tables(
+                        target_at(b), &in, widths[w],
+                        (struct embed_case){ variant & 1, variant & 2, variant / 4, dtypes[d] });
 }
 
 /* ------------------------------------------------------------------------------------ pooling */

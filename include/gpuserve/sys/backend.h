@@ -43,7 +43,7 @@ extern "C" {
 #endif
 
 /** Changes with every change of this header, arithmetic.h or outputs.h that affects a compiled plugin. */
-#define GPUSERVE_BACKEND_ABI 15u
+#define GPUSERVE_BACKEND_ABI 16u
 
 struct gpuserve_device;
 struct gpuserve_stream;
@@ -172,7 +172,7 @@ enum gpuserve_norm {
 struct gpuserve_op_embed {
     const struct gpuserve_batch *batch;
     void                        *out;      /**< [n_rows, hidden] */
-    const void                  *word;     /**< [vocab, hidden], activation type, device memory */
+    const void                  *word;     /**< [vocab, hidden], device memory */
     const void                  *position; /**< [max positions, hidden] or NULL */
     const void                  *type;     /**< [types, hidden] or NULL */
     const float                 *gamma;    /**< [hidden] or NULL: ones */
@@ -182,6 +182,9 @@ struct gpuserve_op_embed {
     const struct gpuserve_linear *reader;  /**< as in gpuserve_op_linear */
     int32_t                      norm;     /**< gpuserve_norm */
     float                        word_scale; /**< 0 stands for 1 */
+    uint32_t                     table_dtype; /**< the three tables have the table type of this dtype
+                                                   (memory_write_table); 0: the activation type of
+                                                   the stream's */
 };
 
 /** out = activation(in * weight^T + bias) + residual. out may alias residual, never in. All three
@@ -361,6 +364,9 @@ struct gpuserve_backend {
 
     /** Bytes of one element of an activation, 0 if the backend does not support `dtype`. */
     size_t (*activation_size)(uint32_t dtype);
+    /** Bytes of one element of an embedding table of a model in `dtype`, 0 if the backend does not
+     *  support it. */
+    size_t (*table_size)(uint32_t dtype);
     /** Bytes that linear_create uses of its `memory`; a multiple of 64. */
     size_t (*linear_bytes)(int32_t n, int32_t k, uint32_t dtype);
     /** Bytes that a stream with these options allocates for itself, staging included. */
@@ -381,6 +387,10 @@ struct gpuserve_backend {
     gpuserve_status (*memory_write_floats)(struct gpuserve_device *device, void *to,
                                            const float *from_host, size_t count, uint32_t dtype,
                                            gpuserve_error *error);
+    /** As memory_write for `count` floats, converted to the table type of `dtype`. */
+    gpuserve_status (*memory_write_table)(struct gpuserve_device *device, void *to,
+                                          const float *from_host, size_t count, uint32_t dtype,
+                                          gpuserve_error *error);
     /** Host memory of a gpuserve_host_memory; GPUSERVE_E_UNSUPPORTED: a host backend has no pinned
      *  one. Uninitialised. */
     gpuserve_status (*host_alloc)(struct gpuserve_device *device, void **memory, size_t size,

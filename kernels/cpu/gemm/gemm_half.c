@@ -19,41 +19,9 @@ GSV_INLINE vf load_bf16(const uint16_t *pair, int v, int odd)
     return (vf)(odd ? lanes & vi_set((int32_t)0xFFFF0000) : lanes << 16);
 }
 
-#if !defined(__AVX512F__) && !defined(__F16C__) && !defined(GSV_NEON)
-/* Moves the exponent to its place in a float32 by a product, which also normalizes subnormals. */
-GSV_INLINE float float_of_f16(uint16_t half)
-{
-    const uint32_t magnitude = (uint32_t)(half & 0x7FFF) << 13;
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    const uint32_t special = magnitude | 0x7F800000; /* infinity or NaN */
-    uint32_t bits;
-    float x;
-
-    memcpy(&x, &magnitude, sizeof(x));
-    x *= 0x1p112f;
-    memcpy(&bits, &x, sizeof(bits));
-    bits = sign | (magnitude >= 0x0F800000 ? special : bits);
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-#endif
-
 GSV_INLINE vf load_f16(const uint16_t *pair, int v, int odd)
 {
-    const uint16_t *from = pair + odd * GSV_NR + v * GSV_VL;
-#if defined(__AVX512F__)
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
-#elif defined(__F16C__)
-    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
-#elif defined(GSV_NEON)
-    return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
-#else
-    vf x;
-
-    for (int i = 0; i < GSV_VL; i++)
-        x[i] = float_of_f16(from[i]);
-    return x;
-#endif
+    return vf_load_f16(pair + odd * GSV_NR + v * GSV_VL);
 }
 
 /* One k: `odd` selects it from the pair. */

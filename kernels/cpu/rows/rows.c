@@ -17,20 +17,35 @@ struct row_norm {
     int32_t kind; /* gpuserve_norm */
 };
 
+/* Columns [i, i + n) of a row of a table. */
+GSV_INLINE vf load_columns(const void *row, int32_t i, int n, enum gsv_table_type type)
+{
+    const uint16_t *halves = (const uint16_t *)row + i;
+    uint16_t part[GSV_VL] = { 0 };
+
+    if (type == GSV_TABLE_F32)
+        return load_lanes((const float *)row + i, n);
+    if (n < GSV_VL) {
+        memcpy(part, halves, (size_t)n * sizeof(*part));
+        halves = part;
+    }
+    return type == GSV_TABLE_F16 ? vf_load_f16(halves) : vf_load_bf16(halves);
+}
+
 /* out = a * scale + b + c; b and c may be NULL. Returns the sum of the row. Inlined, since a factor
- * of 1 is free only as a constant. */
-GSV_INLINE float add_rows(float *out, const float *a, float scale, const float *b, const float *c,
-                          int32_t cols)
+ * of 1 and the type are free only as constants. */
+GSV_INLINE float add_rows(float *out, const void *a, float scale, const void *b, const void *c,
+                          int32_t cols, enum gsv_table_type type)
 {
     struct vf_sums sum = vf_no_sums();
 
     FOR_LANES (i, n, s, cols) {
-        vf x = load_lanes(a + i, n) * vf_set(scale);
+        vf x = load_columns(a, i, n, type) * vf_set(scale);
 
         if (b)
-            x = x + load_lanes(b + i, n);
+            x = x + load_columns(b, i, n, type);
         if (c)
-            x = x + load_lanes(c + i, n);
+            x = x + load_columns(c, i, n, type);
         store_lanes(out + i, x, n);
         sum.part[s] = sum.part[s] + x;
     }
@@ -87,21 +102,40 @@ static void norm_row(const struct row_norm *norm, const float *row, float sum, f
         scale_row(norm, row, center, factor, out, 0);
 }
 
+GSV_INLINE const void *table_row(const void *table, int32_t row, size_t hidden,
+                                 enum gsv_table_type type)
+{
+    const size_t size = type == GSV_TABLE_F32 ? sizeof(float) : sizeof(uint16_t);
+
+    return (const char *)table + (size_t)row * hidden * size;
+}
+
 /* The sum of the tables of one row; returns the sum of its elements. */
-static float embed_row(const struct gpuserve_op_embed *op, int32_t row, float *out)
+GSV_INLINE float embed_as(const struct gpuserve_op_embed *op, int32_t row, float *out,
+                          enum gsv_table_type type)
 {
     const struct gpuserve_batch *b = op->batch;
     const size_t hidden = (size_t)op->hidden;
-    const float *word = (const float *)op->word + (size_t)b->ids[row] * hidden;
-    const float *position = op->position, *type = op->type;
+    const void *word = table_row(op->word, b->ids[row], hidden, type);
+    const void *position =
+        op->position ? table_row(op->position, b->positions[row], hidden, type) : NULL;
+    const void *types = op->type ? table_row(op->type, b->type_ids[row], hidden, type) : NULL;
 
-    if (position)
-        position += (size_t)b->positions[row] * hidden;
-    if (type)
-        type += (size_t)b->type_ids[row] * hidden;
     if (op->word_scale == 0.0f || op->word_scale == 1.0f)
-        return add_rows(out, word, 1.0f, position, type, op->hidden);
-    return add_rows(out, word, op->word_scale, position, type, op->hidden);
+        return add_rows(out, word, 1.0f, position, types, op->hidden, type);
+    return add_rows(out, word, op->word_scale, position, types, op->hidden, type);
+}
+
+static float embed_row(const struct gpuserve_op_embed *op, int32_t row, float *out)
+{
+    switch (gsv_table_type(op->table_dtype)) {
+    case GSV_TABLE_F16:
+        return embed_as(op, row, out, GSV_TABLE_F16);
+    case GSV_TABLE_BF16:
+        return embed_as(op, row, out, GSV_TABLE_BF16);
+    default:
+        return embed_as(op, row, out, GSV_TABLE_F32);
+    }
 }
 
 void GSV_VARIANT(gsv_embed)(const struct gpuserve_op_embed *op, int32_t row, int32_t row_end)
@@ -125,7 +159,8 @@ void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t ro
         const size_t at = (size_t)row * ld;
         const float *residual = op->residual ? (const float *)op->residual + at : NULL;
         const float sum =
-            add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL, op->cols);
+            add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL, op->cols,
+                     GSV_TABLE_F32);
 
         norm_row(&norm, sums + at, sum, (float *)op->out + at);
     }
@@ -250,7 +285,7 @@ static void layernorm_row(const struct gpuserve_op_rows *op, float *row)
 {
     const struct row_norm norm = { op->gamma, op->beta, op->eps, op->cols, GPUSERVE_NORM_LAYER };
 
-    norm_row(&norm, row, add_rows(row, row, 1.0f, NULL, NULL, op->cols), row);
+    norm_row(&norm, row, add_rows(row, row, 1.0f, NULL, NULL, op->cols, GSV_TABLE_F32), row);
 }
 
 void GSV_VARIANT(gsv_activate)(const struct gpuserve_op_rows *op, int32_t row, int32_t row_end)

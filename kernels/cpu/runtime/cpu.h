@@ -67,6 +67,11 @@ static inline uint16_t gsv_bf16_of(float x)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+/* tables.c */
+size_t gsv_cpu_table_size(uint32_t dtype);
+gpuserve_status gsv_cpu_write_table(struct gpuserve_device *device, void *to, const float *from,
+                                    size_t count, uint32_t dtype, gpuserve_error *error);
+
 /* pack.c */
 size_t gsv_cpu_activation_size(uint32_t dtype);
 /* The dtypes whose weights are multiplied in float32, as in struct gpuserve_device_facts. */

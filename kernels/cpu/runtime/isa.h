@@ -136,6 +136,24 @@ struct gsv_round_bf16 {
     int32_t k;
 };
 
+/* The type of an embedding table's elements. */
+enum gsv_table_type { GSV_TABLE_F32, GSV_TABLE_F16, GSV_TABLE_BF16 };
+
+/* That of a model's dtype. int8 has float16, which rounds far less than the products do: in float32
+ * the table of words would be two thirds of a small model, nine tenths of a multilingual one. */
+static inline enum gsv_table_type gsv_table_type(uint32_t dtype)
+{
+    switch (dtype) {
+    case GPUSERVE_DTYPE_FLOAT16:
+    case GPUSERVE_DTYPE_INT8:
+        return GSV_TABLE_F16;
+    case GPUSERVE_DTYPE_BFLOAT16:
+        return GSV_TABLE_BF16;
+    default:
+        return GSV_TABLE_F32;
+    }
+}
+
 /* One step of an LSTM or a GRU for one sequence. */
 struct gsv_lstm_gates {
     const float *sums; /* [gates, n]: recurrent products */

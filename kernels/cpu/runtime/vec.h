@@ -65,6 +65,7 @@
 typedef float vf __attribute__((vector_size(4 * GSV_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * GSV_VL)));
 typedef float vf_any __attribute__((vector_size(4 * GSV_VL), aligned(4), may_alias));
+typedef uint16_t vu16_any __attribute__((vector_size(2 * GSV_VL), aligned(2), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(4 * GSV_VL), aligned(1), may_alias));
 
 /* Prefetch distance for weights. A product with few rows is bound by memory: 8 KiB was 30 % faster
@@ -109,6 +110,49 @@ GSV_INLINE vf vf_load_part(const float *p, int n)
 
     memcpy(lanes, p, (size_t)n * sizeof(float));
     return vf_load(lanes);
+}
+
+#if !defined(__AVX512F__) && !defined(__F16C__) && !defined(GSV_NEON)
+/* Moves the exponent to its place in a float32 by a product, which also normalizes subnormals. */
+GSV_INLINE float gsv_float_of_f16(uint16_t half)
+{
+    const uint32_t magnitude = (uint32_t)(half & 0x7FFF) << 13;
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    const uint32_t special = magnitude | 0x7F800000; /* infinity or NaN */
+    uint32_t bits;
+    float x;
+
+    memcpy(&x, &magnitude, sizeof(x));
+    x *= 0x1p112f;
+    memcpy(&bits, &x, sizeof(bits));
+    bits = sign | (magnitude >= 0x0F800000 ? special : bits);
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+#endif
+
+/* GSV_VL adjacent numbers in float16. */
+GSV_INLINE vf vf_load_f16(const uint16_t *from)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
+#elif defined(__F16C__)
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+#elif defined(GSV_NEON)
+    return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+#else
+    vf x;
+
+    for (int i = 0; i < GSV_VL; i++)
+        x[i] = gsv_float_of_f16(from[i]);
+    return x;
+#endif
+}
+
+/* GSV_VL adjacent numbers in bfloat16. */
+GSV_INLINE vf vf_load_bf16(const uint16_t *from)
+{
+    return (vf)(__builtin_convertvector(*(const vu16_any *)(const void *)from, vi) << 16);
 }
 
 GSV_INLINE void vf_store_part(float *p, vf v, int n)

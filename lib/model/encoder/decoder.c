@@ -31,6 +31,7 @@ gpuserve_status gsv_enter_decoder(const struct gsv_pass *pass, int32_t last, con
         .hidden = spec->config.hidden_size,
         .norm = norm->kind,
         .word_scale = spec->config.word_scale,
+        .table_dtype = net->dtype,
         .reader = gsv_linear_behind(net, last),
     };
     gpuserve_status st =

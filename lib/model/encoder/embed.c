@@ -23,6 +23,7 @@ static gpuserve_status embed(const struct gsv_pass *pass, int32_t adapter, void 
         .hidden = spec->config.embedding_size,
         .norm = has_norm ? spec->embedding_norm.kind : GPUSERVE_NORM_NONE,
         .word_scale = spec->config.word_scale,
+        .table_dtype = pass->net->dtype,
         .reader = reader,
     };
 
@@ -60,6 +61,7 @@ static gpuserve_status embed_words_projected(const struct gsv_pass *pass,
         .type = gsv_net_address(pass->net, spec->type),
         .hidden = spec->config.hidden_size,
         .norm = GPUSERVE_NORM_NONE,
+        .table_dtype = pass->net->dtype,
     };
     const struct gpuserve_op_embed words = {
         .batch = spec->config.is_trigram ? &trigrams : pass->batch,
@@ -67,6 +69,7 @@ static gpuserve_status embed_words_projected(const struct gsv_pass *pass,
         .word = gsv_net_address(pass->net, spec->word),
         .hidden = spec->config.embedding_size,
         .norm = GPUSERVE_NORM_NONE,
+        .table_dtype = pass->net->dtype,
     };
     gpuserve_status st;
 
@@ -97,6 +100,7 @@ static gpuserve_status embed_adapted(const struct gsv_pass *pass, int32_t adapte
         .word = gsv_net_address(pass->net, item),
         .hidden = rank,
         .norm = GPUSERVE_NORM_NONE,
+        .table_dtype = pass->net->dtype,
     };
     const struct gpuserve_op_linear up = {
         .weight = pass->net->linears[item + 1],

@@ -24,6 +24,7 @@ static gpuserve_status embed(struct gsv_exec *work, const struct gpuserve_host_b
         .word = gsv_net_address(net, net->spec->word),
         .hidden = net->spec->config.embedding_size,
         .norm = GPUSERVE_NORM_NONE,
+        .table_dtype = net->dtype,
     };
     float first; /* a batch ends with a copy to the host */
     int32_t replayed = 0;

@@ -210,7 +210,7 @@ gpuserve_status gsv_load_sum_table(const struct gsv_net *net, struct gsv_reader 
         st = gsv_read_tensor(reader, item, 2, a + (size_t)rank * (size_t)item->n, error);
     if (st == GPUSERVE_OK) {
         add_product(reader->floats, a, a + (size_t)rank * (size_t)item->n, item, rank);
-        st = net->backend->memory_write_floats(net->device, net->addresses[index], reader->floats,
+        st = net->backend->memory_write_table(net->device, net->addresses[index], reader->floats,
                                                elements, net->dtype, error);
     }
     free(a);

@@ -243,7 +243,7 @@ gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_read
                                       size_t item_index, gpuserve_error *error)
 {
     const struct gsv_weight *item = &net->spec->items[item_index];
-    const size_t k = (size_t)item->k, size = net->backend->activation_size(net->dtype);
+    const size_t k = (size_t)item->k, size = net->backend->table_size(net->dtype);
     const size_t rows = (size_t)item->n, max = GSV_CHUNK_ELEMENTS / k; /* k is at most 2^16 */
     float *at = reader->floats;
     float *made = gsv_alloc_array(max * k, sizeof(*made));
@@ -259,7 +259,7 @@ gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_read
         for (size_t i = 0; i < n && st == GPUSERVE_OK; i++)
             st = make_row(item, reader->floats, first + i, made + i * k, error);
         if (st == GPUSERVE_OK)
-            st = net->backend->memory_write_floats(net->device,
+            st = net->backend->memory_write_table(net->device,
                                                    net->addresses[item_index] + first * k * size,
                                                    made, n * k, net->dtype, error);
     }

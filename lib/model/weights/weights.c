@@ -108,12 +108,12 @@ static gpuserve_status write_zero_row(const struct gsv_net *net, size_t item_ind
                                       gpuserve_error *error)
 {
     const struct gsv_weight *item = &net->spec->items[item_index];
-    const size_t k = (size_t)item->k, size = net->backend->activation_size(net->dtype);
+    const size_t k = (size_t)item->k, size = net->backend->table_size(net->dtype);
     float *row = gsv_alloc_array(k, sizeof(*row));
     gpuserve_status st = gsv_fail(error, GPUSERVE_E_NOMEM, "out of memory");
 
     if (row)
-        st = net->backend->memory_write_floats(
+        st = net->backend->memory_write_table(
             net->device, net->addresses[item_index] + (size_t)(item->n - 1) * k * size, row, k,
             net->dtype, error);
     free(row);
@@ -125,7 +125,7 @@ static gpuserve_status load_table_chunk(struct loader *loader, struct gsv_reader
 {
     const struct gsv_net *net = loader->net;
     const struct gsv_weight *item = &net->spec->items[job->item];
-    const size_t size = net->backend->activation_size(net->dtype);
+    const size_t size = net->backend->table_size(net->dtype);
     size_t n;
     gpuserve_status st = gsv_read_chunk(reader, item, job->chunk, reader->floats, &n, error);
 
@@ -135,7 +135,7 @@ static gpuserve_status load_table_chunk(struct loader *loader, struct gsv_reader
         st = write_zero_row(net, job->item, error);
     if (st != GPUSERVE_OK)
         return st;
-    return net->backend->memory_write_floats(
+    return net->backend->memory_write_table(
         net->device, net->addresses[job->item] + job->chunk * GSV_CHUNK_ELEMENTS * size,
         reader->floats, n, net->dtype, error);
 }

@@ -106,6 +106,15 @@ static gpuserve_status memory_write_floats(struct gpuserve_device *device, void 
     return d->profiler->inner->memory_write_floats(d->inner, to, from, count, dtype, error);
 }
 
+static gpuserve_status memory_write_table(struct gpuserve_device *device, void *to,
+                                          const float *from, size_t count, uint32_t dtype,
+                                          gpuserve_error *error)
+{
+    const struct wrapped_device *d = device_of(device);
+
+    return d->profiler->inner->memory_write_table(d->inner, to, from, count, dtype, error);
+}
+
 static gpuserve_status host_alloc(struct gpuserve_device *device, void **memory, size_t size,
                                   uint32_t kind, gpuserve_error *error)
 {
@@ -435,7 +444,7 @@ static gpuserve_status random_numbers(struct gpuserve_stream *stream, struct gpu
 /* --------------------------------------------------------------------------------------- table */
 
 /* A new slot of the table needs a wrapper here if it takes a device or a stream. */
-_Static_assert(offsetof(struct gpuserve_backend, device_count) + 51 * sizeof(void (*)(void)) ==
+_Static_assert(offsetof(struct gpuserve_backend, device_count) + 53 * sizeof(void (*)(void)) ==
                    sizeof(struct gpuserve_backend),
                "every slot of struct gpuserve_backend is thought of in gsv_profiler_init");
 
@@ -448,7 +457,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     profiler->inner = inner;
     profiler->left_out_layer = -1;
     /* Copied unchanged, because they take no opened device and no stream: device_count,
-     * device_facts, device_check, activation_size, linear_bytes, stream_bytes, linear_destroy,
+     * device_facts, device_check, activation_size, table_size, linear_bytes, stream_bytes, linear_destroy,
      * linear_move, lstm_layer_bytes, lstm_max_bytes, lstm_layer_destroy and lstm_layer_move.
      * gsv_profiler_open() replaces device_open. */
     *table = *inner;
@@ -458,6 +467,7 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     table->memory_write = memory_write;
     table->memory_read = memory_read;
     table->memory_write_floats = memory_write_floats;
+    table->memory_write_table = memory_write_table;
     table->host_alloc = host_alloc;
     table->host_free = host_free;
     table->transfer = transfer;

@@ -126,10 +126,11 @@ static uint64_t weights_of(uint32_t dtype)
     return footprint.weights_bytes;
 }
 
-/* 6 layers of 12 * 384 * 384 weights, two bytes less each. */
-Test(half_weights, products_take_half_the_memory)
+/* 6 layers of 12 * 384 * 384 weights and the tables of 30,522 words, 512 positions and 2 types: two
+ * bytes less each. */
+Test(half_weights, products_and_tables_take_half_the_memory)
 {
-    const uint64_t halved = (uint64_t)6 * 12 * 384 * 384 * 2;
+    const uint64_t halved = (uint64_t)(6 * 12 * 384 + 30522 + 512 + 2) * 384 * 2;
 
     cr_expect_eq(weights_of(GPUSERVE_DTYPE_FLOAT16), weights_of(GPUSERVE_DTYPE_FLOAT32) - halved);
     cr_expect_eq(weights_of(GPUSERVE_DTYPE_BFLOAT16), weights_of(GPUSERVE_DTYPE_FLOAT32) - halved);
