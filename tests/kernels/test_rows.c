@@ -259,8 +259,8 @@ static void expect_narrow_tables(const struct target *t, const struct embed_inpu
     got = run_embed(t, &in->batch, hidden, narrow, c);
     c.table_dtype = 0;
     want = run_embed(t, &in->batch, hidden, tables, c);
-    cr_expect(memcmp(got, want, 44 * (size_t)hidden * sizeof(*got)) == 0,
-              "%s, %d columns, norm %d", t->name, (int)hidden, (int)c.norm);
+    cr_expect(memcmp(got, want, 44 * (size_t)hidden * sizeof(*got)) == 0, "%s, %d columns, norm %d",
+              t->name, (int)hidden, (int)c.norm);
     free(narrow);
     free_floats(tables);
     free_floats(want);

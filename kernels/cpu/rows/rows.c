@@ -158,9 +158,8 @@ void GSV_VARIANT(gsv_add_norm)(const struct gpuserve_op_add_norm *op, int32_t ro
     for (; row < row_end; row++) {
         const size_t at = (size_t)row * ld;
         const float *residual = op->residual ? (const float *)op->residual + at : NULL;
-        const float sum =
-            add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL, op->cols,
-                     GSV_TABLE_F32);
+        const float sum = add_rows(sums + at, (const float *)op->in + at, 1.0f, residual, NULL,
+                                   op->cols, GSV_TABLE_F32);
 
         norm_row(&norm, sums + at, sum, (float *)op->out + at);
     }

@@ -211,7 +211,7 @@ gpuserve_status gsv_load_sum_table(const struct gsv_net *net, struct gsv_reader 
     if (st == GPUSERVE_OK) {
         add_product(reader->floats, a, a + (size_t)rank * (size_t)item->n, item, rank);
         st = net->backend->memory_write_table(net->device, net->addresses[index], reader->floats,
-                                               elements, net->dtype, error);
+                                              elements, net->dtype, error);
     }
     free(a);
     return st;

@@ -260,8 +260,8 @@ gpuserve_status gsv_load_mapped_table(const struct gsv_net *net, struct gsv_read
             st = make_row(item, reader->floats, first + i, made + i * k, error);
         if (st == GPUSERVE_OK)
             st = net->backend->memory_write_table(net->device,
-                                                   net->addresses[item_index] + first * k * size,
-                                                   made, n * k, net->dtype, error);
+                                                  net->addresses[item_index] + first * k * size,
+                                                  made, n * k, net->dtype, error);
     }
     free(made);
     return st;

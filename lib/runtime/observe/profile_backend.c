@@ -457,9 +457,9 @@ void gsv_profiler_init(struct gsv_profiler *profiler, const struct gpuserve_back
     profiler->inner = inner;
     profiler->left_out_layer = -1;
     /* Copied unchanged, because they take no opened device and no stream: device_count,
-     * device_facts, device_check, activation_size, table_size, linear_bytes, stream_bytes, linear_destroy,
-     * linear_move, lstm_layer_bytes, lstm_max_bytes, lstm_layer_destroy and lstm_layer_move.
-     * gsv_profiler_open() replaces device_open. */
+     * device_facts, device_check, activation_size, table_size, linear_bytes, stream_bytes,
+     * linear_destroy, linear_move, lstm_layer_bytes, lstm_max_bytes, lstm_layer_destroy and
+     * lstm_layer_move. gsv_profiler_open() replaces device_open. */
     *table = *inner;
     table->device_close = device_close;
     table->memory_alloc = memory_alloc;
