@@ -93,11 +93,12 @@ typedef enum gpuserve_dtype {
     GPUSERVE_DTYPE_DEFAULT = 0,  /**< float32 on a CPU; float16 on a GPU, or bfloat16 if float16
                                       overflows */
     GPUSERVE_DTYPE_FLOAT32 = 1,
-    GPUSERVE_DTYPE_FLOAT16 = 2,  /**< with float32 accumulation, LayerNorm and softmax */
+    GPUSERVE_DTYPE_FLOAT16 = 2,  /**< weights and embedding tables in 16 bits; float32 accumulation,
+                                      LayerNorm and softmax */
     GPUSERVE_DTYPE_BFLOAT16 = 3, /**< as FLOAT16 */
     GPUSERVE_DTYPE_TF32 = 4,     /**< float32 values, matrix products on TF32 tensor cores */
-    GPUSERVE_DTYPE_INT8 = 5      /**< weights per channel, activations per token, the rest
-                                      float32 */
+    GPUSERVE_DTYPE_INT8 = 5      /**< weights per channel, activations per token; embedding tables in
+                                      float16, the rest float32 */
 } gpuserve_dtype;
 
 /** Severity of a log line. */
