@@ -98,7 +98,7 @@ typedef enum gpuserve_dtype {
     GPUSERVE_DTYPE_BFLOAT16 = 3, /**< as FLOAT16 */
     GPUSERVE_DTYPE_TF32 = 4,     /**< float32 values, matrix products on TF32 tensor cores */
     GPUSERVE_DTYPE_INT8 = 5      /**< weights per channel, activations per token; embedding tables in
-                                      float16, the rest float32 */
+                                      float16, the rest in float32 on a CPU and float16 on a GPU */
 } gpuserve_dtype;
 
 /** Severity of a log line. */

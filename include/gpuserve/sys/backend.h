@@ -387,7 +387,8 @@ struct gpuserve_backend {
     gpuserve_status (*memory_write_floats)(struct gpuserve_device *device, void *to,
                                            const float *from_host, size_t count, uint32_t dtype,
                                            gpuserve_error *error);
-    /** As memory_write for `count` floats, converted to the table type of `dtype`. */
+    /** As memory_write for `count` floats, converted to the table type of `dtype`. A number beyond
+     *  the range of that type becomes infinite. */
     gpuserve_status (*memory_write_table)(struct gpuserve_device *device, void *to,
                                           const float *from_host, size_t count, uint32_t dtype,
                                           gpuserve_error *error);
